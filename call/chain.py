@@ -1,0 +1,81 @@
+"""The onion: policies folded around an answerer, built once a route.
+
+    Next   = (Call) -> AsyncIterator[Event]
+    Policy = (Call, Next) -> AsyncIterator[Event]
+
+Each link hands out its policy's own generator, so a layer costs what its own body costs. The rules that make this safe (whoever
+iterates `next(call)` does so under `aclosing`; no lock, timeout or context is held across a `yield`; nothing in a `finally`
+awaits I/O) stand in CONTRIBUTING.md and are held by tests/house/test_onion.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from functools import partial
+from typing import Any, Protocol, cast
+
+from .call import Call
+from .events import Event
+
+Next = Callable[[Call], AsyncIterator[Event]]
+
+
+class Policy(Protocol):
+    """One layer. An async generator, or a plain function that returns `next(call)` and must not await.
+
+    A refusal may be raised at the call or at the first pull: callers treat both alike.
+    """
+
+    def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]: ...
+
+
+def chain(policies: Sequence[Policy], answer: Next) -> Next:
+    """`policies` around `answer`, the first outermost. A plain fold from the inside."""
+    following = answer
+    for policy in reversed(policies):
+        following = partial(policy, next=following)
+    return following
+
+
+def pulling(events: AsyncIterator[Event]) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    """`async with pulling(next(call)) as events`: whoever may stop early closes its inside first, in the same task.
+
+    It is `aclosing`, under a type that also fits a plain iterator that a third party's layer returns.
+    """
+    if hasattr(events, "aclose"):
+        return aclosing(cast("AsyncGenerator[Event, None]", events))
+    return _untouched(events)
+
+
+class _untouched(AbstractAsyncContextManager[AsyncIterator[Event]]):  # noqa: N801 - reads like contextlib.nullcontext
+    def __init__(self, events: AsyncIterator[Event]) -> None:
+        self._events = events
+
+    async def __aenter__(self) -> AsyncIterator[Event]:
+        return self._events
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+@contextmanager
+def watching_dropped(report: Callable[[str], None]) -> Iterator[None]:
+    """Tell `report` the name of every async generator that is dropped unfinished: a layer that forgot its `aclosing`.
+
+    Its cleanup would run later and in another task. Tests raise on a report, production counts them. Entered inside the
+    running loop, whose own finalizer goes on doing its work.
+    """
+    before = sys.get_asyncgen_hooks()
+
+    def finalize(generator: AsyncGenerator[Any, Any]) -> None:
+        report(generator.__qualname__)
+        if before.finalizer is not None:
+            before.finalizer(generator)
+
+    sys.set_asyncgen_hooks(firstiter=before.firstiter, finalizer=finalize)
+    try:
+        yield
+    finally:
+        sys.set_asyncgen_hooks(*before)

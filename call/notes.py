@@ -1,0 +1,38 @@
+"""What layers want told. A policy says what it decided here and nowhere else; telemetry and tests read it.
+
+Append-only, so that it may be written from several tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One thing that happened, named `policy.what` (such as `access.refused`), with its figures."""
+
+    name: str
+    figures: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Notes:
+    """The notes of one call, oldest first."""
+
+    _notes: list[Note] = field(default_factory=list)
+
+    def add(self, name: str, **figures: Any) -> None:
+        """Tell that `name` happened. Figures are plain JSON values, never content."""
+        self._notes.append(Note(name, figures))
+
+    def named(self, name: str) -> list[Note]:
+        return [note for note in self._notes if note.name == name]
+
+    def __iter__(self) -> Iterator[Note]:
+        return iter(tuple(self._notes))
+
+    def __len__(self) -> int:
+        return len(self._notes)

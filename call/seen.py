@@ -1,0 +1,127 @@
+"""What became of one call: ids, clocks, attempts, outcome. Opened when a request's head is parsed, filled on the way, ended once.
+
+A plain record: the server, callers, wire and the observing layers write it, exporters read it, no policy touches it (policies
+speak through `notes`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import getrandbits
+from typing import Literal
+
+from .clock import SYSTEM, Clock
+from .events import Usage
+from .notes import Notes
+
+Outcome = Literal["completed", "refused", "failed", "aborted", "cut", "interrupted"]
+AttemptOutcome = Literal["success", "error", "cancelled"]
+Reason = Literal["first", "retry", "fallback", "hedge"]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One request sent upstream. Times are seconds on the monotonic clock; `started_ns` is wall time."""
+
+    number: int
+    provider: str
+    target_model: str
+    span_id: int
+    started_ns: int
+    started: float
+    reason: Reason = "first"
+    ended: float = 0.0
+    status: int | None = None
+    outcome: AttemptOutcome | None = None
+    error_type: str = ""
+    usage: Usage | None = None
+    upstream_request_id: str = ""
+
+
+@dataclass(slots=True)
+class Seen:
+    """One request, from its parsed head to its last byte."""
+
+    id: str
+    trace_id: int
+    span_id: int
+    started_ns: int
+    started: float
+    clock: Clock = SYSTEM
+    parent_span_id: int = 0
+    sampled: bool = True
+    client_request_id: str = ""
+    method: str = ""
+    path: str = ""
+    op: str = ""
+    stream: bool = False
+    model: str = ""
+    organisation: str = ""
+    team: str = ""
+    key: str = ""
+    user: str = ""
+    thread: str = ""
+    reply: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
+    provider: str = ""
+    target_model: str = ""
+    answered_model: str = ""
+    status: int = 0
+    outcome: Outcome | None = None
+    error_code: str = ""
+    usage: Usage | None = None
+    finish: str | None = None
+    first_content: float = 0.0
+    ended: float = 0.0
+    config_version: str = ""
+    attempts: list[Attempt] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+
+    @classmethod
+    def open(cls, clock: Clock = SYSTEM, *, trace_id: int = 0, parent_span_id: int = 0, sampled: bool = True) -> Seen:
+        """A request begins: new ids, in the caller's trace if there is one."""
+        return cls(
+            id=f"req_{getrandbits(128):032x}",
+            trace_id=trace_id or getrandbits(128) or 1,
+            span_id=getrandbits(64) or 1,
+            started_ns=clock.wall(),
+            started=clock.mono(),
+            clock=clock,
+            parent_span_id=parent_span_id,
+            sampled=sampled,
+        )
+
+    @property
+    def trace_hex(self) -> str:
+        return f"{self.trace_id:032x}"
+
+    @property
+    def duration(self) -> float:
+        """Seconds from head to end."""
+        return self.ended - self.started
+
+    def attempt(self, provider: str, target_model: str, reason: Reason = "first") -> Attempt:
+        """A request goes out to `provider`."""
+        clock = self.clock
+        attempt = Attempt(
+            number=len(self.attempts) + 1,
+            provider=provider,
+            target_model=target_model,
+            span_id=getrandbits(64) or 1,
+            started_ns=clock.wall(),
+            started=clock.mono(),
+            reason=reason,
+        )
+        self.attempts.append(attempt)
+        return attempt
+
+    def end(self, outcome: Outcome, status: int, error_code: str = "") -> None:
+        """Everything is known. Called once; a second time is a defect and says so.
+
+        Raises:
+            RuntimeError: it had ended already.
+        """
+        if self.outcome is not None:
+            raise RuntimeError(f"{self.id} ended twice: {self.outcome}, then {outcome}")
+        self.outcome, self.status, self.error_code = outcome, status, error_code
+        self.ended = self.clock.mono()

@@ -1,0 +1,97 @@
+"""One line a call on a terminal, one JSON object a line elsewhere. Never content, never a key."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+import msgspec
+
+from ..call.seen import Seen
+
+_encode = msgspec.json.Encoder().encode
+_COLORS = {"completed": "32", "refused": "33", "failed": "31", "aborted": "35", "cut": "33"}
+
+
+class Console:
+    """Writes to `out`. A terminal that has gone away costs lines, never calls: `lost` counts them."""
+
+    def __init__(self, out: TextIO | None = None, *, as_json: bool | None = None, color: bool | None = None) -> None:
+        self._out = out or sys.stdout
+        tty = self._out.isatty()
+        self._line: Callable[[Seen], str] = json_line if (not tty if as_json is None else as_json) else self._text_line
+        self._color = tty if color is None else color
+        self.lost = 0
+
+    def record(self, seen: Seen) -> None:
+        try:
+            self._out.write(self._line(seen) + "\n")
+            self._out.flush()
+        except (OSError, ValueError):  # closed, full or gone
+            self.lost += 1
+
+    def _text_line(self, seen: Seen) -> str:
+        status = str(seen.status)
+        if self._color:
+            status = f"\x1b[{_COLORS.get(seen.outcome or '', '0')}m{status}\x1b[0m"
+        return f"{status} {text_after_status(seen)}"
+
+
+def text_after_status(seen: Seen) -> str:
+    """`chat fast → openai gpt-5-mini  812 ms (first 240)  1,203+88 tokens  search/ci  req_7f…`"""
+    parts = [f"{seen.op or seen.path} {printable(seen.model)}".rstrip()]
+    if seen.attempts:
+        last = seen.attempts[-1]
+        tries = f" (attempt {last.number})" if last.number > 1 else ""
+        parts[0] += f" → {last.provider} {printable(last.target_model)}{tries}"
+    parts.append(_times(seen))
+    if seen.usage is not None:
+        parts.append(f"{seen.usage.input:,}+{seen.usage.output:,} tokens")
+    if seen.outcome != "completed":
+        parts.append(f"{seen.outcome}{f': {seen.error_code}' if seen.error_code else ''}")
+    if seen.team:
+        parts.append(f"{seen.team}/{seen.key}")
+    return "  ".join([*parts, seen.id])
+
+
+def _times(seen: Seen) -> str:
+    text = f"{seen.duration * 1000:.0f} ms"
+    if seen.stream and seen.first_content:
+        text += f" (first {(seen.first_content - seen.started) * 1000:.0f})"
+    return text
+
+
+def json_line(seen: Seen) -> str:
+    """The same as one JSON object; times in milliseconds."""
+    usage = seen.usage
+    return _encode(
+        {
+            "at": seen.started_ns // 1_000_000,
+            "id": seen.id,
+            "trace_id": seen.trace_hex,
+            "status": seen.status,
+            "outcome": seen.outcome,
+            "error_code": seen.error_code,
+            "op": seen.op,
+            "stream": seen.stream,
+            "model": printable(seen.model),
+            "provider": seen.provider,
+            "target_model": printable(seen.target_model),
+            "attempts": len(seen.attempts),
+            "team": seen.team,
+            "key": seen.key,
+            "input_tokens": usage.input if usage else None,
+            "output_tokens": usage.output if usage else None,
+            "duration_ms": round(seen.duration * 1000, 3),
+            "first_ms": round((seen.first_content - seen.started) * 1000, 3) if seen.first_content else None,
+            "client_request_id": seen.client_request_id,
+        }
+    ).decode()
+
+
+def printable(text: str) -> str:
+    """A caller's words on one line of a terminal: no control character, no lone surrogate, at most 100 characters."""
+    if text.isascii() and text.isprintable() and len(text) <= 100:
+        return text
+    return "".join(c if c.isprintable() else "?" for c in text[:100].encode("utf-8", "replace").decode())

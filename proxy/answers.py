@@ -1,0 +1,90 @@
+"""What OpenAI's answer objects say, read with distrust: usage, finish reasons, content, errors. Pure.
+
+Providers differ and lie; whatever has the wrong type is as good as absent, and nothing here raises on what a provider sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..call.errors import UpstreamError
+from ..call.events import Usage
+
+_TAG = re.compile(r"<[^>]{0,500}>")
+_SPACE = re.compile(r"[\x00-\x20\x7f]+")
+MAX_MESSAGE = 500
+
+
+def usage_of(value: Any) -> Usage | None:
+    """Usage as counts; None if there is none worth the name. Details are parts of their totals, so they never exceed them."""
+    if not isinstance(value, dict):
+        return None
+    total_in, total_out = _count(value.get("prompt_tokens")), _count(value.get("completion_tokens"))
+    if total_in is None and total_out is None:
+        return None
+    input_details, output_details = _object(value, "prompt_tokens_details"), _object(value, "completion_tokens_details")
+    tokens_in, tokens_out = total_in or 0, total_out or 0
+    cached = min(_count(input_details.get("cached_tokens")) or 0, tokens_in)
+    return Usage(
+        input=tokens_in,
+        output=tokens_out,
+        cached=cached,
+        cache_write=min(_count(input_details.get("cache_write_tokens")) or 0, tokens_in - cached),
+        reasoning=min(_count(output_details.get("reasoning_tokens")) or 0, tokens_out),
+    )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40 else None
+
+
+def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = value.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def finish_of(choice: Mapping[str, Any]) -> str | None:
+    """The finish_reason; an empty one is none."""
+    finish = choice.get("finish_reason")
+    return finish if isinstance(finish, str) and finish else None
+
+
+def has_content(choice: Mapping[str, Any]) -> bool:
+    """Text, reasoning, a tool call, a refusal, audio or an image, or the end: anything but a role-only or empty delta."""
+    if finish_of(choice) or choice.get("text"):
+        return True
+    delta = choice.get("delta")
+    return isinstance(delta, dict) and any(part for name, part in delta.items() if name != "role")
+
+
+def provider_error(value: Any, status: int | None = None, headers: Mapping[str, str] | None = None) -> UpstreamError:
+    """An UpstreamError from what stands under `error`: an object in OpenAI's shape, a string, anything."""
+    fields = value if isinstance(value, dict) else {"message": value}
+    code = fields.get("code")
+    return UpstreamError(
+        safe_text(fields.get("message")) or _worded(status),
+        status=status,
+        kind=_word(fields.get("type")),
+        own_code=code if isinstance(code, int) and not isinstance(code, bool) else _word(code),
+        param=_word(fields.get("param")),
+        headers=headers,
+        retryable=status is None or status in (408, 409, 429) or status >= 500,
+    )
+
+
+def _worded(status: int | None) -> str:
+    return "The provider reported an error." if status is None else f"The provider answered with status {status}."
+
+
+def _word(value: Any) -> str | None:
+    return value[:200] if isinstance(value, str) and value else None
+
+
+def safe_text(value: Any) -> str:
+    """A provider's words as one line of at most 500 characters, without markup or control characters."""
+    if not isinstance(value, str):
+        return ""
+    text = _SPACE.sub(" ", _TAG.sub(" ", value[: 20 * MAX_MESSAGE])).strip()
+    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

@@ -1,0 +1,120 @@
+"""A gateway put together, from a configuration to a port: start, reload, drain. The demo, `spangate serve` and tests run this."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..call.clock import SYSTEM, Clock
+from ..exporters.record import Recorder
+from . import config as configuration
+from .changes import differences
+from .config import Config
+from .endpoints import Endpoints
+from .gateway import Gateway
+from .mistakes import Mistake
+from .reload import Reload
+from .server import Address, Server
+from .upstream import Sender, Upstream
+
+log = logging.getLogger("spangate.proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What an App is given besides its configuration. `everywhere`: an open gateway answers more than loopback."""
+
+    recorder: Recorder
+    environ: Mapping[str, str] = field(default_factory=dict)
+    clock: Clock = SYSTEM
+    everywhere: bool = False
+
+
+class App:
+    """One gateway. `start`, then `drain` or `abandon`."""
+
+    def __init__(self, config: Config, setting: Setting, client: Sender | None = None) -> None:
+        self.setting = setting
+        self.client = client or Upstream()
+        self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock)
+        self.server = Server(self.endpoints, config.server)
+        self.reload = Reload(config, load=self._load, apply=self._apply, refused=self._refused)
+
+    @property
+    def config(self) -> Config:
+        return self.endpoints.gateway.config
+
+    async def start(self, host: str | None = None, port: int | None = None) -> Address:
+        """Listen, and watch the configuration's files.
+
+        Raises:
+            OSError: the address can't be had.
+        """
+        limits = self.config.server
+        address = await self.server.start(host or limits.host, limits.port if port is None else port)
+        if self.config.path is not None:
+            self.reload.start()
+        gc.collect()
+        gc.freeze()  # what is here now stays: no use in looking at it again and again
+        return address
+
+    async def drain(self, patience: float | None = None) -> None:
+        """Finish what runs, within `patience` seconds (`server.drain`), and close everything."""
+        await self.reload.stop()
+        await self.server.drain(self.config.server.drain if patience is None else patience)
+        await self.client.aclose()
+
+    def _gateway(self, config: Config) -> Gateway:
+        return Gateway(config, self.client, clock=self.setting.clock, everywhere=self.setting.everywhere)
+
+    def _load(self) -> Config:
+        return configuration.load(self.config.path or "", environ=self.setting.environ, kinds=self.config.kinds)
+
+    def _apply(self, new: Config) -> None:
+        old = self.config
+        for line in differences(old, new):
+            log.info("configuration: %s", line)
+        for path in old.needs_restart(new):
+            log.warning("configuration: %s waits for a restart", path)
+        self.endpoints.gateway = self._gateway(new)
+        self.endpoints.reload_error = ""
+        self.server.limit(new.server)
+        log.info("configuration %s is in use", new.version)
+
+    def _refused(self, mistakes: Sequence[Mistake]) -> None:
+        self.endpoints.reload_error = str(mistakes[0]) if mistakes else ""
+        for mistake in mistakes[:20]:
+            log.error("kept the running configuration: %s", mistake)
+
+
+async def run(app: App, *, host: str | None = None, port: int | None = None, ready: Callable[[Address], None]) -> int:
+    """Serve until SIGTERM or SIGINT, then drain: 0. A second SIGINT ends at once: 130.
+
+    Raises:
+        OSError: the address can't be had.
+    """
+    loop = asyncio.get_running_loop()
+    stop, now = asyncio.Event(), asyncio.Event()
+
+    def interrupted() -> None:
+        (now if stop.is_set() else stop).set()
+
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    loop.add_signal_handler(signal.SIGHUP, app.reload.soon)
+    ready(await app.start(host, port))
+    await stop.wait()
+    draining = loop.create_task(app.drain(), name="spangate.drain")
+    at_once = loop.create_task(now.wait(), name="spangate.at_once")
+    await asyncio.wait({draining, at_once}, return_when=asyncio.FIRST_COMPLETED)
+    at_once.cancel()
+    if not draining.done():
+        draining.cancel()
+        await app.server.close()
+        return 130
+    await draining
+    return 0

@@ -1,0 +1,122 @@
+"""Which key is which caller. Decided by the key alone: nothing else in a request says who pays.
+
+A key is looked up by its SHA-256, then compared in constant time. Missing, unknown, revoked and expired keys get one message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from ..call.call import Caller
+from ..call.errors import CallerFault, Refused
+
+MAX_KEY = 4096
+
+
+class Headers(Protocol):
+    """Request headers, names in any case."""
+
+    def get(self, name: str) -> str | None: ...
+    def getall(self, name: str, default: list[str]) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What a virtual key stands for. `digest` is its SHA-256 in hexadecimal; `expires` is a moment in UTC."""
+
+    caller: Caller
+    digest: str
+    expires: datetime | None = None
+
+
+class Callers:
+    """The keys of one configuration. Without any team (`teams` False) the gateway is open; `everywhere`: not only to loopback."""
+
+    def __init__(self, holders: Iterable[Holder], *, teams: bool, everywhere: bool = False, now: Callable[[], int]) -> None:
+        self._holders = {holder.digest: holder for holder in holders}
+        self._open = not teams
+        self._everywhere = everywhere
+        self._now = now
+
+    def who(self, headers: Headers, *, has_body: bool) -> Caller:
+        """The caller of a request.
+
+        Raises:
+            Refused: invalid_api_key.
+            CallerFault: two different keys in one request.
+        """
+        if self._open:
+            if not self._everywhere:
+                _from_here(headers, has_body=has_body)
+            return Caller()
+        key = presented_key(headers)
+        holder = self._held(key) if key else None
+        if holder is None or self._expired(holder):
+            raise Refused("This needs a valid API key: send it as 'Authorization: Bearer sg-…'.", code="invalid_api_key")
+        return holder.caller
+
+    def holder(self, caller: Caller) -> Holder | None:
+        """The key's own record, for its holder to read."""
+        return next((h for h in self._holders.values() if h.caller.team == caller.team and h.caller.key == caller.key), None)
+
+    def _held(self, key: str) -> Holder | None:
+        digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+        holder = self._holders.get(digest)
+        return holder if holder is not None and hmac.compare_digest(holder.digest, digest) else None
+
+    def _expired(self, holder: Holder) -> bool:
+        return holder.expires is not None and datetime.fromtimestamp(self._now() / 1e9, UTC) >= holder.expires
+
+
+def presented_key(headers: Headers) -> str:
+    """The one key that a request shows, "" if none: `Authorization: Bearer`, `api-key` or `x-api-key`.
+
+    Raises:
+        CallerFault: it shows two that differ, and nobody could say which was meant.
+    """
+    bearer = [_bearer(value) for value in headers.getall("Authorization", [])]
+    plain = [*headers.getall("Api-Key", []), *headers.getall("X-Api-Key", [])] if len(bearer) != 1 or not bearer[0] else []
+    keys = {key.strip(" \t") for key in (*bearer, *plain) if key}
+    if len(keys) > 1:
+        raise CallerFault("The request shows more than one API key; send one.", param="authorization")
+    key = keys.pop() if keys else ""
+    return key if len(key) <= MAX_KEY else ""
+
+
+def _bearer(value: str) -> str:
+    scheme, _, key = value.partition(" ")
+    return key if scheme.lower() == "bearer" else ""
+
+
+def _from_here(headers: Headers, *, has_body: bool) -> None:
+    """An open gateway answers local programs only: a web page must not spend the key by way of a browser (DNS rebinding,
+    or a form that needs no preflight)."""
+    if not loopback_name(headers.get("Host") or ""):
+        raise Refused("This gateway has no keys and is open to local callers only; address it as 127.0.0.1 or localhost.")
+    kind = (headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+    if has_body and kind != "application/json":
+        raise Refused("This gateway has no keys and is open to JSON requests only; send 'Content-Type: application/json'.")
+
+
+def loopback_name(host: str) -> bool:
+    """Whether a Host header, with or without a port, names this machine's loopback."""
+    name = host.strip().lower()
+    if name.startswith("["):
+        name, _, port = name[1:].partition("]")
+        port = port.removeprefix(":")
+    else:
+        name, _, port = name.partition(":")
+    if port and not port.isdecimal():
+        return False
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,248 @@
+"""spangate.yaml, checked whole: file → `Config`, or every mistake in it at once.
+
+What belongs here: reading, putting the pieces of a check together, and what the rest asks of a checked configuration. What may
+stand in the file is said in settings.py, what must fit together in checks.py, how mistakes are shown in mistakes.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from . import keys_file
+from .checks import check, check_stored
+from .document import MAX_BYTES, Document, Step, path_text, read
+from .kinds import MODEL_PARTS, Kinds
+from .mistakes import ConfigMistakes, Mistake, masked
+from .settings import Key, PolicyRule, Server, Settings
+from .validation import mistakes_of
+
+DEFAULT_FILE = "spangate.yaml"
+RESTART_PATHS = ("server.host", "server.port")
+
+__all__ = ["Config", "ConfigMistakes", "HeldKey", "Kinds", "Mistake", "from_environment", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldKey:
+    """A virtual key with its team, from whichever file."""
+
+    team: str
+    key: Key
+
+
+@dataclass(frozen=True)
+class Config:
+    """A configuration without mistakes. Frozen: a reload makes another."""
+
+    settings: Settings
+    keys: tuple[HeldKey, ...] = ()
+    version: str = ""
+    """Short, and another for every other content of the two files: `config_version` in usage and on `/readyz`."""
+    warnings: tuple[Mistake, ...] = ()
+    path: Path | None = None
+    """The file it was read from; None where it came from the environment."""
+    keys_path: Path | None = None
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """What the file took from the environment: never to be shown, see `mistakes.masked`."""
+
+    @property
+    def server(self) -> Server:
+        return self.settings.server
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths of the file are relative to."""
+        return self.path.parent if self.path else Path()
+
+    def policies_of(self, team: str | None) -> list[tuple[str, BaseModel]]:
+        """The policies that hold for a team's calls, outermost first: the defaults around its own. None: an open gateway's caller."""
+        own = self.settings.teams[team].policies if team is not None else []
+        return list(self._unfolded([*self.settings.defaults.policies, *own]))
+
+    def parts_of(self, model: str) -> list[tuple[str, BaseModel]]:
+        """What is set under `models.NAME`, such as its time limits."""
+        found = self.settings.models[model]
+        return [(kind, getattr(found, kind)) for kind in type(found).model_fields if kind in MODEL_PARTS]
+
+    def organisation_of(self, team: str | None) -> str:
+        """The organisation that a team's calls belong to."""
+        own = self.settings.teams[team].organisation if team is not None else None
+        return own or self.settings.organisation
+
+    def needs_restart(self, new: Config) -> list[str]:
+        """The settings that `new` changes and that only a restart brings."""
+        return [path for path in RESTART_PATHS if _at(self.settings, path) != _at(new.settings, path)]
+
+    def _unfolded(self, entries: list[str | PolicyRule]) -> Iterator[tuple[str, BaseModel]]:
+        used: set[str] = set()
+        for entry in entries:
+            if isinstance(entry, str):
+                # A list that the defaults name already holds once: twice would count every call twice.
+                rules = [] if entry in used else self.settings.policies[entry]
+                used.add(entry)
+            else:
+                rules = [entry]
+            yield from ((rule.kind, rule.settings) for rule in rules)
+
+
+def load(path: Path | str, *, environ: Mapping[str, str], kinds: Kinds | None = None) -> Config:
+    """Read and check the file at `path` and its keys file.
+
+    Raises:
+        ConfigMistakes: every mistake in both.
+    """
+    place = Path(path)
+    file = str(path)
+    content = _content(place, file)
+    return parse(content, file, environ=environ, kinds=kinds or Kinds(), path=place)
+
+
+def parse(content: bytes, file: str, *, environ: Mapping[str, str], kinds: Kinds, path: Path | None = None) -> Config:
+    """Check the text of a configuration; with a path, its keys file too.
+
+    Raises:
+        ConfigMistakes: every mistake in both.
+    """
+    document = _document(content, file, environ)
+    try:
+        settings, stored = _checked(document, kinds, path)
+    except ConfigMistakes as error:
+        raise ConfigMistakes(_told(error.mistakes, document)) from None
+    return Config(
+        settings=settings,
+        keys=tuple(_held(settings, stored)),
+        version=_version(content, stored.content if stored else b""),
+        warnings=tuple(_told(_warnings(settings, document, stored), document)),
+        path=path,
+        keys_path=_keys_path(document, path) if path else None,
+        variables=document.variables,
+    )
+
+
+def from_environment(environ: Mapping[str, str], kinds: Kinds | None = None) -> Config:
+    """Without any file: every model name goes to OpenAI with `OPENAI_API_KEY`, and there are no teams.
+
+    Raises:
+        ConfigMistakes: the variable isn't set.
+    """
+    text = json.dumps(
+        {
+            "providers": {"openai": {"kind": "openai", "api_key": "${OPENAI_API_KEY}"}},
+            "models": {"*": {"targets": [{"provider": "openai"}]}},
+        }
+    )
+    return parse(text.encode(), "environment", environ=environ, kinds=kinds or Kinds())
+
+
+def _content(path: Path, file: str) -> bytes:
+    try:
+        with path.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigMistakes([Mistake(file, 0, 0, "", "there is no such file: `spangate init` writes one")]) from None
+    except OSError as error:
+        raise ConfigMistakes([Mistake(file, 0, 0, "", f"can't be read: {error.strerror}")]) from None
+    if len(content) > MAX_BYTES:
+        raise ConfigMistakes([Mistake(file, 0, 0, "", f"is larger than {MAX_BYTES // 1024**2} MiB")])
+    return content
+
+
+def _document(content: bytes, file: str, environ: Mapping[str, str]) -> Document:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise ConfigMistakes([Mistake(file, line, column, "", f"is not UTF-8 (byte 0x{content[error.start]:02x})")]) from None
+    return read(text, file, environ)
+
+
+def _checked(document: Document, kinds: Kinds, path: Path | None) -> tuple[Settings, keys_file.Read | None]:
+    """The settings and the stored keys, or all that is wrong with either."""
+    plain = document.plain() if document.root.value is not None else {}
+    found = list(document.mistakes)
+    if document.root.value is None and found:
+        raise ConfigMistakes(found)
+    if not isinstance(plain, dict):
+        told = "must be a mapping, with keys such as providers and models"
+        raise ConfigMistakes([*found, Mistake(document.file, *document.place(()), "", told)])
+    found += check(document)
+    stored = None
+    try:
+        stored = keys_file.load(_keys_path(document, path)) if path else None
+        found += check_stored(document, stored.document) if stored else []
+    except ConfigMistakes as error:
+        found += error.mistakes
+    try:
+        settings = kinds.settings.model_validate(plain)
+    except ValidationError as error:
+        # One mistake for a place: an unset variable isn't a bad address too, an address with a password isn't told twice.
+        told_of = {mistake.path for mistake in found}
+        raise ConfigMistakes(found + [m for m in mistakes_of(error, document, kinds.schema) if m.path not in told_of]) from None
+    found += _provider_problems(settings, document, path)
+    if found:
+        raise ConfigMistakes(found)
+    return settings, stored
+
+
+def _provider_problems(settings: Settings, document: Document, path: Path | None) -> Iterator[Mistake]:
+    """What a provider finds wrong with files of its own: its settings class may have `problems(folder)`."""
+    folder = path.parent if path else Path()
+    for name, provider in settings.providers.items():
+        problems = getattr(provider, "problems", None)
+        for problem in problems(folder) if problems else ():
+            place: tuple[Step, ...] = ("providers", name)
+            yield Mistake(document.file, *document.place(place, key=True), path_text(place), problem)
+
+
+def _keys_path(document: Document, path: Path) -> Path:
+    node = document.node(("server", "keys_file"))
+    name = node.value if node is not None and isinstance(node.value, str) and node.value else Server().keys_file
+    return path.parent / name
+
+
+def _held(settings: Settings, stored: keys_file.Read | None) -> Iterator[HeldKey]:
+    for team, owner in settings.teams.items():
+        yield from (HeldKey(team, key) for key in owner.keys)
+        yield from (HeldKey(team, key) for key in (stored.teams.get(team, ()) if stored else ()))
+
+
+def _warnings(settings: Settings, document: Document, stored: keys_file.Read | None) -> Iterator[Mistake]:
+    yield from stored.warnings if stored else ()
+    keyed = {held.team for held in _held(settings, stored)}
+    for team in settings.teams:
+        if team not in keyed:
+            path = ("teams", team)
+            told = f"has no key, so that nobody can call as it: spangate keys new {team}"
+            yield Mistake(document.file, *document.place(path, key=True), path_text(path), told, "warning")
+    for team in stored.teams if stored else ():
+        if stored and team not in settings.teams:
+            place = stored.document.place(("teams", team), key=True)
+            told = "no such team in the configuration: its keys are refused"
+            yield Mistake(stored.document.file, *place, path_text(("teams", team)), told, "warning")
+
+
+def _told(mistakes: Iterator[Mistake] | list[Mistake], document: Document) -> list[Mistake]:
+    """The same, with nothing in them that came from the environment or looks like a key."""
+    hidden = document.variables
+    return [Mistake(m.file, m.line, m.column, masked(m.path, hidden), masked(m.message, hidden), m.level) for m in mistakes]
+
+
+def _version(*contents: bytes) -> str:
+    # Lengths between them, so that a move from one file to the other is a change.
+    seen = b"".join(b"%d:%s" % (len(content), content) for content in contents)
+    return hashlib.sha256(seen).hexdigest()[:12]
+
+
+def _at(settings: Settings, path: str) -> Any:
+    found: Any = settings
+    for step in path.split("."):
+        found = getattr(found, step)
+    return found

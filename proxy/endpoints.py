@@ -1,0 +1,193 @@
+"""Which path is what, and one request from its head to its last byte.
+
+The pipeline of a model call: key → room → body → Call → the gateway's Next → the answer. Every request of a model operation opens a
+Seen and ends it exactly once; whatever goes wrong becomes an error in OpenAI's shape here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, cast
+
+from ..call.call import Caller, Op
+from ..call.clock import Clock
+from ..call.errors import OurFault, Refused, SpangateError
+from ..call.seen import Seen
+from ..exporters.record import Recorder
+from . import answering, errors, pages, wire
+from .exchange import Exchange
+from .gateway import Gateway
+from .intake import Guest, House, read_all
+from .jsonbody import read_body
+
+log = logging.getLogger("spangate.proxy")
+
+Reply = Callable[[Exchange, Gateway], Awaitable[None]]
+
+MODEL_OPS: Mapping[str, Op] = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "completions",
+    "/v1/embeddings": "embeddings",
+}
+
+
+class Running:
+    """A model call under way. `reason`: why it was stopped by us, if it was."""
+
+    __slots__ = ("reason", "task")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.reason: SpangateError | None = None
+
+    def stop(self, reason: SpangateError) -> None:
+        if self.reason is None:
+            self.reason = reason
+            self.task.cancel()
+
+
+class Endpoints:
+    """Answers requests with whatever `gateway` is current; a request keeps the one that it began with."""
+
+    def __init__(self, gateway: Gateway, recorder: Recorder, clock: Clock) -> None:
+        self.gateway = gateway
+        self.recorder = recorder
+        self.clock = clock
+        self.house = House()
+        self.draining = False
+        self.reload_error = ""
+        self.running: set[Running] = set()
+        self._pages: Mapping[str, Reply] = {
+            "/v1/models": pages.models,
+            "/v1/key": pages.key,
+            "/healthz": pages.healthz,
+            "/readyz": self._readyz,
+        }
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Answer one request. Raises only what means that the client is gone: CancelledError, ConnectionError."""
+        gateway = self.gateway
+        exchange.extra = pages.cors(exchange, gateway)
+        op = MODEL_OPS.get(exchange.path)
+        if op is not None and exchange.method == "POST":
+            await self._model_call(exchange, gateway, op)
+            return
+        seen = Seen.open(self.clock)
+        try:
+            await self._page(exchange, gateway, op)
+        except SpangateError as error:
+            await self._refuse(exchange, error, seen)
+        except Exception as error:  # a defect of ours must cost one request, not the connection's silence
+            await self._refuse(exchange, _defect(error, seen), seen)
+
+    async def _page(self, exchange: Exchange, gateway: Gateway, op: Op | None) -> None:
+        if exchange.method == "OPTIONS" and await pages.preflight(exchange, gateway):
+            return
+        page = self._pages.get(exchange.path)
+        if page is None and exchange.path.startswith(pages.DOCS):
+            page = pages.error_page
+        if page is None and op is None:
+            raise Refused(_unknown_path(exchange.path, [*MODEL_OPS, *self._pages]), code="not_found")
+        allowed = ("POST",) if op else ("GET", "HEAD")
+        if page is None or exchange.method not in allowed:
+            raise Refused(
+                f"{exchange.path} takes {' or '.join(allowed)}.", code="method_not_allowed", headers={"allow": ", ".join(allowed)}
+            )
+        await page(exchange, gateway)
+
+    async def _readyz(self, exchange: Exchange, gateway: Gateway) -> None:
+        await pages.readyz(exchange, gateway, draining=self.draining, reload_error=self.reload_error)
+
+    async def _model_call(self, exchange: Exchange, gateway: Gateway, op: Op) -> None:
+        seen = self._open(exchange, gateway, op)
+        running = Running(cast("asyncio.Task[Any]", asyncio.current_task()))
+        self.running.add(running)
+        guest: Guest | None = None
+        try:
+            if self.draining:
+                raise draining()
+            caller = gateway.callers.who(exchange.headers, has_body=exchange.has_body)
+            seen.organisation, seen.team, seen.key = caller.organisation, caller.team, caller.key
+            guest = Guest(self.house, gateway.config.server)
+            await self._answer(exchange, gateway, op, caller, seen, guest)
+        except SpangateError as error:
+            await self._fail(exchange, error, seen)
+        except asyncio.CancelledError:
+            if running.reason is None or running.task.uncancel():
+                raise
+            await self._fail(exchange, running.reason, seen)
+        except ConnectionError:
+            raise
+        except Exception as error:  # the other end of the isolation: a layer's defect becomes a 500 and a log line
+            await self._fail(exchange, _defect(error, seen), seen)
+        finally:
+            if seen.outcome is None:
+                self._end(seen, "aborted", 499)
+            self.running.discard(running)
+            if guest is not None:
+                guest.leave()
+
+    def _open(self, exchange: Exchange, gateway: Gateway, op: Op) -> Seen:
+        trace_id, parent, sampled = wire.trace_of(exchange.headers)
+        seen = Seen.open(self.clock, trace_id=trace_id, parent_span_id=parent, sampled=sampled)
+        seen.method, seen.path, seen.op = exchange.method, exchange.path, op
+        seen.client_request_id = wire.client_request_id(exchange.headers)
+        seen.config_version = gateway.config.version
+        return seen
+
+    async def _answer(self, exchange: Exchange, gateway: Gateway, op: Op, caller: Caller, seen: Seen, guest: Guest) -> None:
+        identity = gateway.config.settings.callers.headers
+        user, labels = wire.labels_of(exchange.headers, identity.user, identity.thread)
+        seen.user, seen.thread, seen.reply, seen.tags = user, labels.thread, labels.reply, dict(labels.tags)
+        body = await read_body(await read_all(exchange, guest, gateway.config.server))
+        call = wire.call_of(op, body, replace(caller, user=user) if user else caller, labels, seen)
+        events = gateway.next_for(caller, call.model)(call)
+        if call.head.stream:
+            await answering.stream(call, events, exchange, gateway.config.server.keepalive, lambda: self._end(seen, "completed", 200))
+        else:
+            await answering.whole(call, events, exchange, lambda: self._end(seen, "completed", 200))
+
+    async def _fail(self, exchange: Exchange, error: SpangateError, seen: Seen) -> None:
+        """End the call with `error`: as its answer, or as the last event of a stream that has begun."""
+        if seen.outcome is None:
+            status = 200 if exchange.started else errors.status_of(error)
+            self._end(seen, errors.outcome_of(error), status, errors.public_code(error))
+        await self._refuse(exchange, error, seen)
+
+    async def _refuse(self, exchange: Exchange, error: SpangateError, seen: Seen) -> None:
+        if error.detail:
+            log.warning("%s: %s: %s", seen.id, error.code, error.detail.encode("ascii", "backslashreplace").decode()[:1000])
+        if exchange.started and not seen.stream:
+            exchange.abort()
+        elif exchange.started:
+            await exchange.write(errors.error_frame(error, seen))
+            await exchange.end()
+        else:
+            if errors.status_of(error) in (408, 413):
+                exchange.close_after()
+            told = {"x-request-id": seen.id, "x-spangate-trace-id": seen.trace_hex, "x-spangate-attempts": str(len(seen.attempts))}
+            headers = {"content-type": "application/json", **told, **errors.error_headers(error)}
+            await exchange.answer(errors.status_of(error), headers, errors.error_body(error, seen))
+
+    def _end(self, seen: Seen, outcome: Any, status: int, code: str = "") -> None:
+        seen.end(outcome, status, code)
+        self.recorder.record(seen)
+
+
+def draining() -> Refused:
+    return Refused("The gateway is shutting down; send this to another one.", code="draining", headers={"retry-after": "1"})
+
+
+def _defect(error: Exception, seen: Seen) -> OurFault:
+    log.error("%s: %s", seen.id, type(error).__name__, exc_info=error)
+    return OurFault("The gateway failed; its log knows why under this request_id.")
+
+
+def _unknown_path(path: str, known: list[str]) -> str:
+    near = get_close_matches(path[:100], known, n=1, cutoff=0.6)
+    shown = wire.header_text(path[:100])
+    return f"There is nothing at {shown}." + (f" Did you mean {near[0]}?" if near else "")

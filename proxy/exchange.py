@@ -1,0 +1,63 @@
+"""One HTTP exchange, as the pipeline sees it: a head, a body to read, an answer to write. Whoever speaks HTTP to clients gives one;
+nothing behind this knows aiohttp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from .callers import Headers
+
+
+class Exchange(Protocol):
+    """`path` is the raw path without query. `length` is the Content-Length, None where the body comes in chunks. `extra` are
+    headers that go out with whatever is answered."""
+
+    method: str
+    path: str
+    headers: Headers
+    length: int | None
+    has_body: bool
+    started: bool
+    extra: Mapping[str, str]
+
+    async def read(self) -> bytes:
+        """The next piece of the body, b"" at its end.
+
+        Raises:
+            CallerFault: its framing is broken.
+        """
+        ...
+
+    async def ask_for_body(self) -> None:
+        """Send `100 Continue` if the client waits for it."""
+        ...
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """Begin an answer whose length isn't known."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Give the client more; waits while it is slow.
+
+        Raises:
+            ConnectionError: it has left.
+        """
+        ...
+
+    async def end(self) -> None:
+        """The answer is whole."""
+        ...
+
+    async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """A whole answer at once."""
+        ...
+
+    def close_after(self) -> None:
+        """Don't keep the connection: what is left of the request won't be read."""
+        ...
+
+    def abort(self) -> None:
+        """Cut the connection: an answer that began can't be ended well."""
+        ...

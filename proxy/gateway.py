@@ -1,0 +1,147 @@
+"""policies + routes + providers → one Next for each team and model. Built from a configuration, and frozen like it: a reload builds
+another, and calls keep the one that they began with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, cast
+
+from ..call.call import Call, Caller, Target
+from ..call.chain import Next, Policy, chain
+from ..call.clock import SYSTEM, Clock
+from ..call.errors import model_not_found
+from ..call.events import Event
+from ..exporters.observe import Around, Attempt
+from ..policies.access import Access
+from .callers import Callers, Holder
+from .config import Config
+from .providers.provider import Parts, Provider, ProviderSettings
+from .upstream import Sender
+
+LISTED = 300.0  # seconds for which a provider's own list of models is believed
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A name of `models`, and what stands behind it. `model` None: the provider is asked for the name that was asked for."""
+
+    pattern: str
+    provider: str
+    model: str | None
+    policies: tuple[Policy, ...]
+
+
+class Gateway:
+    """One configuration at work."""
+
+    def __init__(self, config: Config, client: Sender, *, clock: Clock = SYSTEM, everywhere: bool = False) -> None:
+        self.config = config
+        self.clock = clock
+        self.providers: Mapping[str, Provider] = {
+            name: cast("ProviderSettings", settings).build(Parts(name, client, clock, config.folder))
+            for name, settings in config.settings.providers.items()
+        }
+        self.callers = callers_of(config, clock, everywhere=everywhere)
+        self._routes = sorted((_route(config, name) for name in config.settings.models), key=_precedence)
+        self._nexts: dict[tuple[str, str], Next] = {}
+        self._listed: dict[str, tuple[float, list[str]]] = {}
+
+    def next_for(self, caller: Caller, model: str) -> Next:
+        """The onion that answers `model` for this caller.
+
+        Raises:
+            Refused: model_not_found, in the words that a forbidden model gets.
+        """
+        route = self._route_of(model)
+        if route is None:
+            raise model_not_found(model, self._names(caller))
+        key = (caller.team, route.pattern)
+        found = self._nexts.get(key)
+        if found is None:
+            found = self._nexts[key] = self._build(caller.team, route)
+        return found
+
+    def _route_of(self, model: str) -> Route | None:
+        return next((route for route in self._routes if route.pattern == model or fnmatchcase(model, route.pattern)), None)
+
+    def _build(self, team: str, route: Route) -> Next:
+        listed = [cast("Policy", settings) for _, settings in self.config.policies_of(team or None)]
+        policies = in_order([self._access(team), *listed, *route.policies])
+        answer = chain([Attempt()], self.providers[route.provider].answer)
+        return chain([Around(), *policies, partial(_to_target, route)], answer)
+
+    def _access(self, team: str) -> Access:
+        """The team's allow-list. Without a list every name of `models` may be asked for."""
+        allowed = self.config.settings.teams[team].models if team else ["*"]
+        return Access(models=tuple(allowed))
+
+    def _names(self, caller: Caller) -> list[str]:
+        """The exact names that a caller may ask for."""
+        return [route.pattern for route in self._routes if "*" not in route.pattern and self._allows(caller, route.pattern)]
+
+    def _allows(self, caller: Caller, model: str) -> bool:
+        rules = [self._access(caller.team), *(s for _, s in self.config.policies_of(caller.team or None) if isinstance(s, Access))]
+        return all(rule.allows(model) for rule in rules)
+
+    async def models(self, caller: Caller) -> list[str]:
+        """What `/v1/models` lists: exact names, and for a pattern what its provider's own list holds."""
+        open_ended = {route.provider: route for route in self._routes if "*" in route.pattern}
+        lists = await asyncio.gather(*(self._list(name) for name in open_ended))
+        found = dict.fromkeys(self._names(caller))
+        for names in lists:
+            for name in names:
+                route = self._route_of(name)
+                if route is not None and "*" in route.pattern and self._allows(caller, name):
+                    found[name] = None
+        return list(found)
+
+    async def _list(self, provider: str) -> list[str]:
+        at, names = self._listed.get(provider, (-LISTED, []))
+        now = self.clock.mono()
+        if now - at >= LISTED or not names:
+            names = await self.providers[provider].models()
+            self._listed[provider] = (now, names)
+        return names
+
+    def providers_of(self, names: Iterable[str]) -> dict[str, str]:
+        """For each model name, the provider behind it: what `/v1/models` calls its owner."""
+        routes = {name: self._route_of(name) for name in names}
+        return {name: route.provider for name, route in routes.items() if route is not None}
+
+
+def in_order(policies: Sequence[Policy]) -> list[Policy]:
+    """By stage, stably: within one stage the list order is nesting order, outermost first."""
+    return sorted(policies, key=lambda policy: getattr(policy, "stage", 50))
+
+
+def _to_target(route: Route, call: Call, next: Next) -> AsyncIterator[Event]:
+    return next(call.to(Target(route.provider, route.model or call.model)))
+
+
+def _route(config: Config, name: str) -> Route:
+    target = config.settings.models[name].targets[0]
+    parts: list[Any] = [settings for _, settings in config.parts_of(name)]
+    return Route(name, target.provider, target.model, tuple(parts))
+
+
+def _precedence(route: Route) -> tuple[bool, int]:
+    """Exact names first, then longer patterns before shorter ones."""
+    return "*" in route.pattern, -len(route.pattern)
+
+
+def callers_of(config: Config, clock: Clock, *, everywhere: bool = False) -> Callers:
+    """Every key of a configuration, as its holder."""
+    holders = [
+        Holder(
+            Caller(config.organisation_of(held.team), held.team, held.key.name),
+            held.key.hash.removeprefix("sha256:"),
+            held.key.expires,
+        )
+        for held in config.keys
+    ]
+    return Callers(holders, teams=bool(config.settings.teams), everywhere=everywhere, now=clock.wall)

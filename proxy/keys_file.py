@@ -1,0 +1,260 @@
+"""Virtual keys on disk: the file that `spangate keys` writes and the gateway reads.
+
+Only hashes stand in it. It is replaced whole (a temporary file beside it, fsync, rename), so that a reader sees the old or the new
+one, and changed under a lock, so that two commands at once lose nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import stat
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from ..call.amounts import seconds
+from .checks import stored_keys, twice
+from .document import Document, path_text, read
+from .mistakes import ConfigMistakes, Mistake, did_you_mean, quoted
+from .settings import NAME_PATTERN, Key, Moment, Name, Section, moment
+from .validation import mistakes_of
+
+HEADER = """\
+# Virtual keys of spangate. Written by `spangate keys new` and `spangate keys revoke`; the gateway sees a change within a second.
+# Only hashes stand here: a lost key can't be read back, make a new one.
+"""
+
+
+class KeysFileError(ValueError):
+    """A change that can't be made; the message says why, and never a key."""
+
+
+class StoredKey(Key):
+    """A virtual key as `spangate keys new` stores it."""
+
+    created: Moment | None = None
+    """When it was made."""
+
+
+class KeysFile(Section):
+    """The file of virtual keys."""
+
+    teams: dict[Name, list[StoredKey]] = Field(default={})
+    """The keys of each team."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a keys file says: its keys, where they stand, and what is doubtful about it."""
+
+    teams: dict[str, list[StoredKey]]
+    document: Document
+    warnings: list[Mistake]
+    content: bytes
+
+
+def digest(key: str) -> str:
+    """How a key is stored, as LiteLLM stores its own: `sha256:` and the hash of all of it."""
+    return f"sha256:{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def fresh() -> str:
+    """A key: `sg-` and 256 random bits. Hexadecimal, so that a double click takes all of what follows the dash."""
+    return f"sg-{secrets.token_hex(32)}"
+
+
+def load(path: Path, *, shown: str = "") -> Read:
+    """What the file at `path` says; a file that isn't there holds no keys.
+
+    Raises:
+        ConfigMistakes: it can't be read, or isn't a file of keys.
+    """
+    file = shown or str(path)
+    try:
+        content, mode = _content(path)
+    except OSError as error:
+        raise ConfigMistakes([Mistake(file, 0, 0, "", f"can't be read: {error.strerror}")]) from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ConfigMistakes([Mistake(file, line, 1, "", "is not UTF-8")]) from error
+    document = read(text, file, {})
+    doubled = [Mistake(file, *document.place(place), path_text(place), told) for place, told in twice(stored_keys(_mapping(document)))]
+    if document.mistakes or doubled:
+        raise ConfigMistakes([*document.mistakes, *doubled])
+    try:
+        keys = KeysFile.model_validate(document.plain() or {})
+    except ValidationError as error:
+        raise ConfigMistakes(mistakes_of(error, document, KeysFile.model_json_schema())) from error
+    return Read(dict(keys.teams), document, _warnings(file, mode), content)
+
+
+def new(
+    path: Path,
+    team: str,
+    name: str | None = None,
+    *,
+    expires: str | None = None,
+    now: datetime,
+    teams: Collection[str] | None = None,
+    token: Callable[[], str] = fresh,
+) -> tuple[str, StoredKey]:
+    """Make a key for `team` and store its hash; returns the key, which nobody can read again. `teams`: those that there are.
+
+    Raises:
+        KeysFileError: the team is unknown, the name is taken or unusable, or `expires` is no time to come.
+        ConfigMistakes: the file as it is can't be read.
+    """
+    _known("team", team, teams)
+    ends = until(expires, now)
+    with _locked(path):
+        keys = load(path).teams
+        taken = [key.name for key in keys.get(team, ())]
+        chosen = name if name is not None else _free_name(taken)
+        if not re.fullmatch(NAME_PATTERN, chosen) or not re.fullmatch(NAME_PATTERN, team):
+            raise KeysFileError(f"{quoted(chosen)}: a name is made of letters, digits and . _ - (at most 64)")
+        if chosen in taken:
+            raise KeysFileError(f"team {team} has a key {quoted(chosen)} already: revoke it first, or choose another name")
+        key = token()
+        record = StoredKey(name=chosen, hash=digest(key), created=now.replace(microsecond=0), expires=ends)
+        _write(path, {**keys, team: [*keys.get(team, ()), record]})
+    return key, record
+
+
+def listed(path: Path, team: str | None = None) -> list[tuple[str, StoredKey]]:
+    """The keys of one team or of all, with their team.
+
+    Raises:
+        KeysFileError: the file knows no such team.
+        ConfigMistakes: the file can't be read.
+    """
+    keys = load(path).teams
+    if team is not None:
+        _known("team", team, keys)
+    return [(owner, key) for owner, held in keys.items() if team in (None, owner) for key in held]
+
+
+def revoke(path: Path, team: str, name: str) -> StoredKey:
+    """Take a key out of the file; the gateway refuses it within a second.
+
+    Raises:
+        KeysFileError: there is no such team or key.
+        ConfigMistakes: the file can't be read.
+    """
+    with _locked(path):
+        keys = load(path).teams
+        _known("team", team, keys)
+        held = keys[team]
+        _known(f"key of team {team}", name, [key.name for key in held])
+        kept = [key for key in held if key.name != name]
+        # A team without keys goes: an empty list would say the same less clearly.
+        _write(path, {owner: left for owner, left in {**keys, team: kept}.items() if left})
+    return next(key for key in held if key.name == name)
+
+
+def until(expires: str | None, now: datetime) -> datetime | None:
+    """The moment that `30d` from now, a date or a time means.
+
+    Raises:
+        KeysFileError: it means none, or none to come.
+    """
+    if expires is None:
+        return None
+    try:
+        if re.fullmatch(r"\s*[0-9.]+ ?[a-z]+\s*", expires):
+            ends = (now + timedelta(seconds=seconds(expires))).replace(microsecond=0)
+        else:
+            ends = moment(expires.strip())
+    except (ValueError, OverflowError) as error:
+        raise KeysFileError("expires: must be a time from now such as 30d or 12h, or a date such as 2027-01-31") from error
+    if ends <= now:
+        raise KeysFileError(f"expires: {ends:%Y-%m-%d %H:%M} UTC is past")
+    return ends
+
+
+def _content(path: Path) -> tuple[bytes, int]:
+    try:
+        with path.open("rb") as file:
+            return file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except FileNotFoundError:
+        return b"", 0o600
+
+
+def _mapping(document: Document) -> dict[str, Any]:
+    plain = document.plain()
+    return plain if isinstance(plain, dict) else {}
+
+
+def _warnings(file: str, mode: int) -> list[Mistake]:
+    if not mode & 0o077:
+        return []
+    # Hashes of 256 random bits can't be turned back; who may write here, though, may call.
+    told = f"others may {'write' if mode & 0o022 else 'read'} this file (mode {mode:04o}): chmod 600 {file}"
+    return [Mistake(file, 0, 0, "", told, "warning")]
+
+
+def _known(what: str, word: str, known: Collection[str] | None) -> None:
+    if known is None or word in known:
+        return
+    hint = did_you_mean(word, known) or (f"; there are: {', '.join(sorted(known)[:10])}" if known else "")
+    raise KeysFileError(f"no {what} {quoted(word)}{hint}")
+
+
+def _free_name(taken: Collection[str]) -> str:
+    return next(name for name in ("key", *(f"key-{count}" for count in range(2, len(taken) + 3))) if name not in taken)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Alone with the file. The lock is a file of its own, for the keys file itself is replaced; it stays, else two could hold it."""
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, teams: dict[str, list[StoredKey]]) -> None:
+    # Through a symbolic link, not over it.
+    place = path.resolve()
+    written: dict[str, Any] = {"teams": {team: [_written(key) for key in keys] for team, keys in teams.items()}}
+    text = HEADER + yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=200)
+    descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    written_to = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        written_to.chmod(0o600)
+        written_to.replace(place)
+    except OSError:
+        written_to.unlink()
+        raise
+    _sync_folder(place.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _written(key: StoredKey) -> dict[str, str]:
+    times = {word: at.astimezone(UTC).isoformat() for word, at in (("created", key.created), ("expires", key.expires)) if at}
+    return {"name": key.name, "hash": key.hash} | times

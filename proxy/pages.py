@@ -1,0 +1,75 @@
+"""What the gateway answers itself: lists, health, the pages of the error codes, and CORS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..call.errors import Refused
+from .error_pages import PAGES
+from .exchange import Exchange
+from .gateway import Gateway
+from .wire import header_text
+
+DOCS = "/docs/errors/"
+_ALLOWED_HEADERS = "authorization, content-type, api-key, x-api-key, traceparent, tracestate, x-request-id"
+
+
+async def models(exchange: Exchange, gateway: Gateway) -> None:
+    """OpenAI's list, of what this key may ask for."""
+    caller = gateway.callers.who(exchange.headers, has_body=exchange.has_body)
+    owners = gateway.providers_of(await gateway.models(caller))
+    data = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in owners.items()]
+    await _json(exchange, {"object": "list", "data": data})
+
+
+async def key(exchange: Exchange, gateway: Gateway) -> None:
+    """What the key's holder may use and until when."""
+    caller = gateway.callers.who(exchange.headers, has_body=exchange.has_body)
+    holder = gateway.callers.holder(caller)
+    expires = holder.expires.isoformat() if holder and holder.expires else None
+    told = {"object": "key", "organisation": caller.organisation, "team": caller.team or None, "name": caller.key or None}
+    await _json(exchange, {**told, "expires": expires, "models": await gateway.models(caller), "limits": [], "budgets": []})
+
+
+async def healthz(exchange: Exchange, gateway: Gateway) -> None:
+    await _json(exchange, {"status": "alive"})
+
+
+async def readyz(exchange: Exchange, gateway: Gateway, *, draining: bool, reload_error: str) -> None:
+    told: dict[str, Any] = {"status": "draining" if draining else "ready", "config_version": gateway.config.version}
+    if reload_error:
+        told["config_reload_failed"] = reload_error
+    await _json(exchange, told, 503 if draining else 200)
+
+
+async def error_page(exchange: Exchange, gateway: Gateway) -> None:
+    """What `doc_url` of an error leads to."""
+    page = PAGES.get(exchange.path.removeprefix(DOCS))
+    if page is None:
+        raise Refused("There is no such page.", code="not_found")
+    await exchange.answer(200, {"content-type": "text/markdown; charset=utf-8"}, page.markdown().encode())
+
+
+async def _json(exchange: Exchange, value: Any, status: int = 200) -> None:
+    await exchange.answer(status, {"content-type": "application/json"}, json.dumps(value, separators=(",", ":")).encode("ascii"))
+
+
+def cors(exchange: Exchange, gateway: Gateway) -> Mapping[str, str]:
+    """The headers that let a web page of an allowed origin read the answer."""
+    allowed = gateway.config.server.cors
+    origin = exchange.headers.get("Origin") if allowed else None
+    if not origin or (origin not in allowed and "*" not in allowed):
+        return {}
+    return {"access-control-allow-origin": origin, "vary": "origin", "access-control-expose-headers": "*"}
+
+
+async def preflight(exchange: Exchange, gateway: Gateway) -> bool:
+    """Answer a browser's question before the request; False if its origin may not ask."""
+    if not exchange.extra:
+        return False
+    wanted = header_text(exchange.headers.get("Access-Control-Request-Headers") or _ALLOWED_HEADERS)
+    allowed = {"access-control-allow-methods": "GET, POST", "access-control-allow-headers": wanted, "access-control-max-age": "600"}
+    await exchange.answer(204, allowed, b"")
+    return True

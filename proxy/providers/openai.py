@@ -1,0 +1,167 @@
+"""OpenAI's API, and every server that speaks it. What differs between them is a row of FLAVORS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator, model_validator
+
+from ... import __version__
+from ...call.body import Body
+from ...call.call import Call, Target
+from ...call.errors import ProviderFault, UpstreamError
+from ...call.events import Event, Opened
+from .. import answers
+from ..coding import plain_body, whole
+from ..reading import MAX_WHOLE, events_of
+from ..upstream import Origin, Reply
+from .provider import Parts, Provider
+
+Flavor = Literal["openai", "ollama", "vllm", "llamacpp", "mistral", "compatible"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How a server differs from OpenAI's: where it lives by default, whether it wants a key, whether it knows stream_options."""
+
+    base_url: str | None
+    needs_key: bool
+    stream_options: bool = True
+
+
+FLAVORS: Mapping[str, Traits] = {
+    "openai": Traits("https://api.openai.com/v1", needs_key=True),
+    "ollama": Traits("http://127.0.0.1:11434/v1", needs_key=False),
+    "vllm": Traits("http://127.0.0.1:8000/v1", needs_key=False),
+    "llamacpp": Traits("http://127.0.0.1:8080/v1", needs_key=False),
+    "mistral": Traits("https://api.mistral.ai/v1", needs_key=True, stream_options=False),
+    "compatible": Traits(None, needs_key=False),
+}
+
+PATHS = {"chat": "/chat/completions", "completions": "/completions", "embeddings": "/embeddings"}
+MAX_ERROR = 64 << 10
+_PASSED_HEADERS = (b"openai-processing-ms", b"openai-version")
+
+
+class OpenAI(BaseModel):
+    """A server that speaks OpenAI's API."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+
+    kind: Literal["openai"]
+    """What the provider speaks."""
+    api_key: SecretStr | None = None
+    """The key that the gateway calls it with; local servers need none."""
+    base_url: str | None = None
+    """Where it lives, up to and with `/v1`. Default: the flavor's own."""
+    flavor: Flavor = "openai"
+    """Which server it is, as far as that makes a difference. `compatible` is any other."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _an_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            Origin.parse(value)
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> OpenAI:
+        traits = FLAVORS[self.flavor]
+        if self.base_url is None and traits.base_url is None:
+            raise ValueError(f"flavor {self.flavor} has no address of its own: say base_url")
+        if self.api_key is None and traits.needs_key and self.base_url is None:
+            raise ValueError("api_key is missing")
+        return self
+
+    def build(self, parts: Parts) -> Provider:
+        return OpenAIProvider(self, parts)
+
+
+class OpenAIProvider:
+    """Asks one server."""
+
+    def __init__(self, settings: OpenAI, parts: Parts) -> None:
+        traits = FLAVORS[settings.flavor]
+        self.name = parts.name
+        self._client = parts.client
+        self._origin = Origin.parse(settings.base_url or traits.base_url or "")
+        self._asks_usage = traits.stream_options
+        self._headers = _headers(settings.api_key)
+
+    async def answer(self, call: Call) -> AsyncIterator[Event]:
+        assert call.target is not None
+        asks_usage = self._asks_usage and call.head.stream and not call.head.usage_frame
+        body = outgoing(call.body, call.model, call.target, asks_usage=asks_usage)
+        answer = await self._client.send(
+            b"POST", self._origin, PATHS[call.op], self._headers, body.pieces(), connect=call.connect
+        )
+        try:
+            if answer.status != 200:
+                raise await refusal(answer)
+            async with aclosing(events_of(call, answer, self._opened(answer), hide_usage=asks_usage)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            answer.close()
+
+    def _opened(self, answer: Reply) -> Opened:
+        passed = {name.decode(): _text(value) for name in _PASSED_HEADERS if (value := answer.header(name))}
+        return Opened(provider=self.name, headers=passed, request_id=_text(answer.header(b"x-request-id") or b""))
+
+    async def models(self) -> list[str]:
+        try:
+            answer = await self._client.send(b"GET", self._origin, "/models", self._headers, (), connect=5.0)
+        except ProviderFault:
+            return []
+        try:
+            listed = json.loads(await whole(answer, MAX_WHOLE)) if answer.status == 200 else {}
+            data = listed.get("data") if isinstance(listed, dict) else None
+            return [str(model["id"]) for model in data or () if isinstance(model, dict) and model.get("id")]
+        except (ProviderFault, ValueError):
+            return []
+        finally:
+            answer.close()
+
+
+def _headers(api_key: SecretStr | None) -> list[tuple[bytes, bytes]]:
+    key = api_key.get_secret_value() if api_key else ""
+    return [
+        (b"content-type", b"application/json"),
+        (b"accept", b"application/json, text/event-stream"),
+        (b"accept-encoding", b"identity"),
+        (b"user-agent", b"spangate/" + __version__.encode()),
+        *([(b"authorization", b"Bearer " + key.encode())] if key else []),
+    ]
+
+
+def outgoing(body: Body, model: str, target: Target, *, asks_usage: bool) -> Body:
+    """The body as the target gets it: its own model name, and the wish for a usage frame if only we have it."""
+    changes: dict[str, Any] = {}
+    if target.model != model:
+        changes["model"] = target.model
+    if asks_usage:
+        changes["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+    return body.changed(**changes) if changes else body
+
+
+async def refusal(answer: Reply) -> UpstreamError:
+    """The error that an answer with another status than 200 tells of."""
+    headers = {name: _text(value) for name in ("retry-after", "retry-after-ms") if (value := answer.header(name.encode()))}
+    try:
+        said = await whole(plain_body(answer), MAX_ERROR)
+    except ProviderFault:
+        said = b""
+    try:
+        parsed = json.loads(said)
+    except (ValueError, RecursionError):
+        parsed = None
+    told = parsed.get("error", parsed.get("detail", parsed.get("message"))) if isinstance(parsed, dict) else _text(said)
+    return answers.provider_error(told, answer.status, headers)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("latin-1")

@@ -1,0 +1,213 @@
+"""The events of an HTTP 200 in OpenAI's dialect, whichever of its two forms it came in and whichever was asked for.
+
+A whole answer is `Opened`, one `Delta` with the body as it came, `Closed`. A stream is `Opened` at its first content, `Delta`s as the
+network gave them, `Closed` after its end; what is no good end raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ..call.call import Call
+from ..call.errors import UpstreamError, UpstreamIncomplete
+from ..call.events import Closed, Delta, Event, Opened
+from . import answers, convert
+from .chunks import Chunks
+from .coding import KNOWN, Bytes, coding_of, plain_body, whole
+from .upstream import Reply
+
+MAX_WHOLE = 64 << 20  # bytes of a whole answer
+
+
+async def events_of(call: Call, answer: Reply, opened: Opened, *, hide_usage: bool) -> AsyncIterator[Event]:
+    """`opened` holds what the head of the answer told; `hide_usage`: the usage frame was our wish alone.
+
+    Raises:
+        ProviderFault: an error inside, an empty answer, or an end before the end.
+    """
+    coding = coding_of(answer.header(b"content-encoding"))
+    if coding and coding not in KNOWN:
+        reading = _sealed(answer, opened, coding)
+    else:
+        body, streamed = await _form(answer)
+        form = (call.head.stream, streamed)
+        if form == (True, True):
+            reading = _stream(call, answer, body, opened, Chunks(hide_usage=hide_usage, choices=call.head.n))
+        elif form == (False, True):
+            reading = _collected(call, body, opened)
+        else:
+            reading = _whole(call, body, opened)
+    async with aclosing(reading) as events:
+        async for event in events:
+            yield event
+
+
+async def _form(answer: Reply) -> tuple[Bytes, bool]:
+    """The decoded body, and whether it is a stream: by its content type, without one by its first byte."""
+    body = plain_body(answer)
+    kind = (answer.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+    if kind:
+        return body, kind == b"text/event-stream"
+    first = await body.read()
+    return _Again(first, body), not first.lstrip().startswith(b"{")
+
+
+class _Again:
+    """A body whose first piece was looked at."""
+
+    def __init__(self, first: bytes, rest: Bytes) -> None:
+        self._first = first
+        self._rest = rest
+
+    async def read(self) -> bytes:
+        first, self._first = self._first, b""
+        return first or await self._rest.read()
+
+
+async def _stream(call: Call, answer: Reply, body: Bytes, opened: Opened, chunks: Chunks) -> AsyncGenerator[Event, None]:
+    said = await _until_content(body, chunks)
+    model = chunks.envelope.model if chunks.envelope else ""
+    yield replace(opened, model=model, envelope=chunks.envelope)
+    while not (chunks.done or chunks.error):
+        if said:
+            yield Delta(said)
+        data = await body.read()
+        said = chunks.feed(data) if data else chunks.end()
+        if not data:
+            break
+    if said:
+        yield Delta(said)
+    chunks.check_ended()
+    answer.release()
+    if chunks.malformed:
+        call.notes.add("stream.malformed", events=chunks.malformed)
+    yield Closed(chunks.usage, chunks.finish, chunks.tail)
+
+
+async def _until_content(body: Bytes, chunks: Chunks) -> bytes:
+    """Read until the stream has said something, or ended; what of it goes on to the caller."""
+    said: list[bytes] = []
+    while not (chunks.content or chunks.done or chunks.error):
+        data = await body.read()
+        said.append(chunks.feed(data) if data else chunks.end())
+        if not data:
+            break
+    if not chunks.content:
+        if chunks.error:
+            raise chunks.error
+        raise UpstreamIncomplete("The provider's answer is empty.")
+    return b"".join(said)
+
+
+async def _collected(call: Call, body: Bytes, opened: Opened) -> AsyncGenerator[Event, None]:
+    """A stream that came where a whole answer was asked for."""
+    chunks = Chunks(choices=call.head.n)
+    said: list[bytes] = []
+    size = 0
+    while not (chunks.done or chunks.error):
+        data = await body.read()
+        said.append(chunks.feed(data) if data else chunks.end())
+        size += len(data)
+        if size > MAX_WHOLE:
+            raise UpstreamError(f"The provider's answer is longer than {MAX_WHOLE >> 20} MiB.")
+        if not data:
+            break
+    chunks.check_ended()
+    answer = convert.as_whole(Delta(b"".join(said)).chunks)
+    yield replace(opened, model=str(answer.get("model") or ""), stream=False, content_type="application/json")
+    yield Delta(convert.dumped(answer), sse=False)
+    yield Closed(chunks.usage, chunks.finish)
+
+
+async def _whole(call: Call, body: Bytes, opened: Opened) -> AsyncGenerator[Event, None]:
+    raw = await whole(body, MAX_WHOLE)
+    read = _Whole.read(raw, call.op)
+    if call.head.stream:
+        yield replace(opened, model=read.model)
+        yield Delta.saying(*convert.as_chunks(json.loads(raw), usage_frame=call.head.usage_frame))
+    else:
+        yield replace(opened, model=read.model, stream=False, content_type="application/json")
+        yield Delta(raw, sse=False)
+    yield Closed(answers.usage_of(read.usage), read.finish)
+
+
+class _Whole(msgspec.Struct, frozen=True):
+    """The little of a whole answer that we read."""
+
+    model: str
+    usage: Any
+    finish: str | None
+
+    @classmethod
+    def read(cls, raw: bytes, op: str) -> _Whole:
+        """
+        Raises:
+            UpstreamError: it is no JSON object, or holds an error.
+            UpstreamIncomplete: it holds no answer.
+        """
+        fields = _narrowly(raw)
+        if fields.get("error"):
+            raise answers.provider_error(fields["error"])
+        if op != "embeddings" and not fields.get("choices"):
+            raise UpstreamIncomplete("The provider's answer is empty.")
+        choices = fields.get("choices")
+        first = choices[0] if isinstance(choices, list) else None
+        model = fields.get("model")
+        return cls(
+            model=model if isinstance(model, str) else "",
+            usage=fields.get("usage"),
+            finish=answers.finish_of(first) if isinstance(first, dict) else None,
+        )
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: Any = None
+
+
+class _Narrow(msgspec.Struct):
+    model: Any = None
+    usage: Any = None
+    error: Any = None
+    choices: list[_Choice] | None = None
+
+
+_narrow = msgspec.json.Decoder(_Narrow).decode
+
+
+def _narrowly(raw: bytes) -> Mapping[str, Any]:
+    """Model, usage, error and choices without building the rest; what msgspec refuses, the standard parser may read."""
+    try:
+        read = _narrow(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return _leniently(raw)
+    choices = [{"finish_reason": choice.finish_reason} for choice in read.choices or ()]
+    return {"model": read.model, "usage": read.usage, "error": read.error, "choices": choices}
+
+
+def _leniently(raw: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UpstreamError("The provider's answer is not a JSON object.")
+    return value
+
+
+async def _sealed(answer: Reply, opened: Opened, coding: str) -> AsyncGenerator[Event, None]:
+    """A coding that we don't know goes through untouched; what it says stays unknown."""
+    piece = await answer.read()
+    if not piece:
+        raise UpstreamIncomplete("The provider's answer is empty.")
+    kind = (answer.header(b"content-type") or b"application/octet-stream").decode("latin-1")
+    yield replace(opened, stream=False, content_type=kind, headers={**opened.headers, "content-encoding": coding})
+    while piece:
+        yield Delta(piece, sse=False)
+        piece = await answer.read()
+    yield Closed()

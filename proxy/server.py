@@ -1,0 +1,311 @@
+"""HTTP to clients, by aiohttp: connections and their patience, exchanges, start and drain. What a request means is said in endpoints.py.
+
+aiohttp parses and frames. What it lacks stands here: a time limit and a size limit for heads, a limit for readers that take nothing,
+an answer in our shape for what its parser refuses, and `100 Continue` only when the body is wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+from aiohttp.web_protocol import RequestHandler
+from multidict import CIMultiDict
+
+from ..call.errors import CallerFault, SpangateError
+from .callers import Headers
+from .endpoints import Endpoints, draining
+from .errors import error_body, status_of
+from .settings import Server as Limits
+
+log = logging.getLogger("spangate.proxy")
+
+IDLE = 75.0  # seconds that a kept connection may stay without a request
+_BROKEN = "The request body stopped before its end, or its framing is broken."
+
+
+class Connection(RequestHandler):
+    """A client's connection. The sweep looks at it every now and then; the times here are the loop's."""
+
+    __slots__ = ("answered", "head_bytes", "head_since", "limits", "stuck_bytes", "stuck_since", "wire")
+
+    def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.limits = limits
+        self.answered = 0
+        self.head_bytes = 0
+        self.head_since = 0.0
+        self.stuck_bytes = 0
+        self.stuck_since = 0.0
+        self.wire: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.head_since = self._loop.time()
+        self.wire = transport  # type: ignore[assignment]
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.wire = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        between = self._request_count == self.answered
+        super().data_received(data)
+        if not between:
+            return
+        if self._request_count != self.answered:
+            self.head_since, self.head_bytes = 0.0, 0
+        else:
+            self.head_since = self.head_since or self._loop.time()
+            self.head_bytes += len(data)
+            if self.head_bytes > self.limits.max_header:
+                self.refuse(CallerFault("The request's head is too large.", code="headers_too_large"))
+
+    def done(self) -> None:
+        """An exchange is over; what comes next is a head."""
+        self.answered += 1
+        self.head_since, self.head_bytes = 0.0, 0
+
+    def refuse(self, error: SpangateError) -> None:
+        """Answer a request that never came to be one, and close."""
+        body = error_body(error)
+        status = status_of(error)
+        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        if self.transport is not None:
+            self.transport.write(head.encode() + body)
+        self.force_close()
+
+    def look(self, now: float) -> None:
+        """Lose patience with a head that doesn't come to its end, and with a reader that takes nothing."""
+        wire = self.wire
+        if wire is None:
+            return
+        if self.head_since and now - self.head_since > self.limits.header_timeout:
+            self._give_up()
+        waiting = wire.get_write_buffer_size()
+        if not waiting or waiting < self.stuck_bytes or not self.stuck_since:
+            self.stuck_since = now if waiting else 0.0
+        elif now - self.stuck_since > self.limits.write_timeout:
+            wire.abort()
+        self.stuck_bytes = waiting
+
+    def _give_up(self) -> None:
+        if self.head_bytes:
+            self.refuse(CallerFault("The request's head did not arrive in time.", code="request_timeout"))
+        else:
+            self.force_close()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """What aiohttp's parser refuses, in our shape."""
+        error = _parser_error(exc)
+        response = web.Response(status=status_of(error), body=error_body(error), content_type="application/json")
+        response.force_close()
+        return response
+
+
+_REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
+
+
+def _parser_error(exc: BaseException | None) -> CallerFault:
+    if isinstance(exc, LineTooLong):
+        return CallerFault("The request's head is too large.", code="headers_too_large")
+    return CallerFault("This is not a request of HTTP/1.1 that can be answered safely.")
+
+
+class AiohttpExchange:
+    """One exchange on a Connection."""
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        message = request._message
+        self._request = request
+        self._connection: Connection = request.protocol  # type: ignore[assignment]
+        self._response: web.StreamResponse | None = None
+        self._close = False
+        self.method = message.method
+        self.path = _path(message.path)
+        self.headers: Headers = request.headers
+        self.length = request.content_length
+        self.has_body = request.body_exists
+        self.started = False
+        self.extra: Mapping[str, str] = {}
+
+    async def read(self) -> bytes:
+        try:
+            return await self._request.content.readany()
+        except (BadHttpMessage, web.RequestPayloadError):
+            raise CallerFault(_BROKEN) from None
+
+    async def ask_for_body(self) -> None:
+        if self.headers.get("Expect") and self._request.version >= (1, 1) and not self._request.content.is_eof():
+            transport = self._request.transport
+            if transport is not None:
+                transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.started = True
+        self._response = response = web.StreamResponse(status=status, headers=self._headers(headers))
+        if self._close:
+            response.force_close()
+        await response.prepare(self._request)
+
+    async def write(self, data: bytes) -> None:
+        assert self._response is not None
+        await self._response.write(data)
+
+    async def end(self) -> None:
+        assert self._response is not None
+        await self._response.write_eof()
+
+    async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.started = True
+        self._response = response = web.Response(status=status, headers=self._headers(headers), body=body)
+        if self._close:
+            response.force_close()
+        await response.prepare(self._request)
+        await response.write_eof()
+
+    def close_after(self) -> None:
+        self._close = True
+
+    def abort(self) -> None:
+        if self._connection.wire is not None:
+            self._connection.wire.abort()
+
+    def finished(self) -> web.StreamResponse:
+        """What aiohttp wants back. Without an answer (the exchange was aborted) there is nobody to read this one."""
+        self._connection.done()
+        return self._response or web.Response(status=500)
+
+    def _headers(self, headers: Mapping[str, str]) -> CIMultiDict[str]:
+        return CIMultiDict({"Server": "spangate", **headers, **self.extra})
+
+
+def _path(target: str) -> str:
+    """The path of a request target, as it came; of the absolute form without its authority."""
+    path = target.partition("?")[0].partition("#")[0]
+    if path.startswith("/"):
+        return path
+    _, _, rest = path.partition("://")
+    return "/" + rest.partition("/")[2]
+
+
+class _Http(web.Server):
+    """aiohttp's server with our connections."""
+
+    def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.limits = limits
+
+    def __call__(self) -> RequestHandler:
+        return Connection(self, loop=self._loop, limits=self.limits, **self._kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+class Server:
+    """Endpoints on a port. `start`, then `drain` once."""
+
+    def __init__(self, endpoints: Endpoints, limits: Limits) -> None:
+        self.endpoints = endpoints
+        self._limits = limits
+        self._http: _Http | None = None
+        self._listener: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._http.connections) if self._http else 0
+
+    async def start(self, host: str, port: int) -> Address:
+        """Listen; port 0 takes a free one.
+
+        Raises:
+            OSError: the address can't be had.
+        """
+        loop = asyncio.get_running_loop()
+        limits = self._limits
+        self._http = _Http(
+            self._exchange,
+            limits=limits,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=IDLE,
+            lingering_time=2.0,
+            max_line_size=limits.max_header,
+            max_field_size=limits.max_header,
+            max_headers=256,
+        )
+        self._listener = await loop.create_server(self._http, host, port, backlog=1024)
+        self._look_around()
+        return _address(self._listener.sockets, host)
+
+    def limit(self, limits: Limits) -> None:
+        """New limits, for connections that come from now on."""
+        self._limits = limits
+        if self._http is not None:
+            self._http.limits = limits
+
+    async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
+        exchange = AiohttpExchange(request)
+        await self.endpoints(exchange)
+        return exchange.finished()
+
+    def _look_around(self) -> None:
+        """The sweep: every connection is looked at four times per shortest time limit, at least once a second."""
+        loop = asyncio.get_running_loop()
+        assert self._http is not None
+        now = loop.time()
+        for connection in self._http.connections:
+            if isinstance(connection, Connection):
+                connection.look(now)
+        every = min(1.0, min(self._limits.header_timeout, self._limits.write_timeout) / 4)
+        self._sweep = loop.call_later(max(every, 0.01), self._look_around)
+
+    async def drain(self, patience: float) -> None:
+        """Refuse new calls, give running ones `patience` seconds, end the rest with an error, close everything."""
+        endpoints = self.endpoints
+        endpoints.draining = True
+        tasks = {running.task for running in endpoints.running}
+        if tasks:
+            await asyncio.wait(tasks, timeout=patience)
+        left = list(endpoints.running)
+        for running in left:
+            running.stop(draining())
+        if left:
+            await asyncio.wait({running.task for running in left}, timeout=1.0)
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop listening and drop every connection."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        if self._http is not None:
+            self._http.pre_shutdown()
+            await self._http.shutdown(0.5)
+
+
+def _address(sockets: Sequence[socket.socket], host: str) -> Address:
+    name = sockets[0].getsockname()
+    return Address(host, name[1])

@@ -1,0 +1,70 @@
+"""A gateway in the test's own process, on a free port of loopback, with everything that it tells kept: what most tests of proxy/ and
+all journeys run against. Nothing in it is fake; providers are scripted or stand in tests/upstream.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from spangate.call.clock import SYSTEM, Clock
+from spangate.call.seen import Seen
+from spangate.proxy import config
+from spangate.proxy.app import App, Setting
+from spangate.proxy.server import Address
+
+
+class Kept:
+    """A Recorder that keeps every Seen, oldest first, and can be waited for."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self._changed = asyncio.Event()
+
+    def record(self, seen: Seen) -> None:
+        self.seen.append(seen)
+        self._changed.set()
+
+    async def until(self, true: Callable[[list[Seen]], bool], seconds: float = 5.0) -> list[Seen]:
+        """Wait until `true` of what was recorded."""
+        async with asyncio.timeout(seconds):
+            while not true(self.seen):
+                self._changed.clear()
+                await self._changed.wait()
+        return self.seen
+
+    async def count(self, number: int) -> list[Seen]:
+        """Wait until `number` calls have ended."""
+        return await self.until(lambda seen: len(seen) >= number)
+
+
+class Running:
+    """A gateway that answers. `url` is what a client's base_url is."""
+
+    def __init__(self, app: App, address: Address, kept: Kept) -> None:
+        self.app = app
+        self.address = address
+        self.kept = kept
+        self.url = f"{address.url}/v1"
+
+
+@asynccontextmanager
+async def gateway(
+    yaml: str, folder: Path, *, environ: Mapping[str, str] | None = None, clock: Clock = SYSTEM, patience: float = 0.0
+) -> AsyncIterator[Running]:
+    """Run a gateway from the text of a spangate.yaml, and drain it at the end."""
+    path = folder / "spangate.yaml"
+    path.write_text(yaml, encoding="utf-8")
+    kept = Kept()
+    environ = environ or {}
+    app = App(config.load(path, environ=environ), Setting(kept, environ, clock))
+    running = Running(app, await app.start("127.0.0.1", 0), kept)
+    try:
+        yield running
+    finally:
+        await app.drain(patience)
+        assert not app.endpoints.running
+        assert app.endpoints.house.calls == 0
+        assert app.endpoints.house.body_bytes == 0
