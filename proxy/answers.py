@@ -45,6 +45,11 @@ def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part if isinstance(part, dict) else {}
 
 
+def dicts(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; of anything else none."""
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+
+
 def finish_of(choice: Mapping[str, Any]) -> str | None:
     """The finish_reason; an empty one is none."""
     finish = choice.get("finish_reason")
@@ -57,6 +62,11 @@ def has_content(choice: Mapping[str, Any]) -> bool:
         return True
     delta = choice.get("delta")
     return isinstance(delta, dict) and any(part for name, part in delta.items() if name != "role")
+
+
+def error_in(answer: Mapping[str, Any]) -> Any:
+    """The error that an answer or a chunk carries: under `error`, or the whole of it (as vLLM sends it)."""
+    return answer.get("error") or (answer if answer.get("object") == "error" else None)
 
 
 def provider_error(value: Any, status: int | None = None, headers: Mapping[str, str] | None = None) -> UpstreamError:

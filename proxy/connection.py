@@ -24,6 +24,7 @@ SLICE = 256 * 1024
 CUT = "The provider's answer stopped before its end."
 UNANSWERED = "The provider closed the connection before it answered."
 NOT_HTTP = "The provider answered with something that is not HTTP."
+TOO_LARGE = "The provider's answer has a head that is too large."
 ABANDONED = "The answer was closed before its end."
 
 
@@ -226,7 +227,7 @@ class Connection(asyncio.Protocol):
         elif not self._complete:
             self._barren += size
             if self._barren > HEAD_LIMIT:
-                self._fail(UpstreamError("The provider's answer has a head that is too large."))
+                self._fail(UpstreamIncomplete(CUT, detail="trailer too large") if self.status else UpstreamError(TOO_LARGE))
 
     def _ended(self, exc: Exception | None) -> None:
         if self._busy and not self._complete and self._failure is None:
@@ -295,7 +296,7 @@ def head_fault(status: int, headers: list[tuple[bytes, bytes]]) -> UpstreamError
                 return UpstreamError("The provider's answer has a transfer coding that was not asked for.")
             coding = value
     if size > HEAD_LIMIT:
-        return UpstreamError("The provider's answer has a head that is too large.")
+        return UpstreamError(TOO_LARGE)
     if status < 100:
         return UpstreamError(NOT_HTTP, detail=f"status {status}")
     return None

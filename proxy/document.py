@@ -22,7 +22,7 @@ Scalar = str | int | float | bool | None
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 50
 # Aliases may repeat a part, but not so often that a small file becomes a large tree ("billion laughs").
-MAX_NODES = 200_000
+MAX_NODES = 100_000
 
 INTEGER = re.compile(r"[-+]?[0-9]{1,30}", re.ASCII)
 FLOAT = re.compile(r"[-+]?(?:[0-9]{1,30}\.[0-9]{0,30}|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)

@@ -41,7 +41,7 @@ class Kinds:
     def settings(self) -> type[Settings]:
         """`Settings` with the fields that plug-ins fill."""
         rule: Any = self._rule()
-        alternatives: Any = (Annotated[str, Tag("<name>")], Annotated[rule, Tag("<rule>")])  # type: ignore[valid-type]
+        alternatives: Any = (Annotated[str, Tag("<name>")], Annotated[rule, Tag("<rule>")])
         entries = GenericAlias(list, (Annotated[Union[alternatives], Discriminator(_entry_tag)],))
         team = create_model("Team", __base__=Team, __doc__=Team.__doc__, policies=_again(Team, "policies", entries))
         defaults = create_model("Defaults", __base__=Defaults, __doc__=Defaults.__doc__, policies=_again(Defaults, "policies", entries))

@@ -6,16 +6,16 @@ network gave them, `Closed` after its end; what is no good end raises.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from ..call.call import Call
-from ..call.errors import UpstreamError, UpstreamIncomplete
+from ..call.errors import ProviderFault, UpstreamError, UpstreamIncomplete
 from ..call.events import Closed, Delta, Event, Opened
 from . import answers, convert
 from .chunks import Chunks
@@ -23,29 +23,26 @@ from .coding import KNOWN, Bytes, coding_of, plain_body, whole
 from .upstream import Reply
 
 MAX_WHOLE = 64 << 20  # bytes of a whole answer
+MAX_UNSAID = 1 << 20  # bytes of a stream that has not said anything yet
+LINGER = 0.05  # seconds that a stream which has said its end may take to end on the wire
 
 
-async def events_of(call: Call, answer: Reply, opened: Opened, *, hide_usage: bool) -> AsyncIterator[Event]:
-    """`opened` holds what the head of the answer told; `hide_usage`: the usage frame was our wish alone.
+async def events_of(call: Call, answer: Reply, opened: Opened, *, hide_usage: bool) -> AsyncGenerator[Event, None]:
+    """The generator of the answer's events, which raises ProviderFault for an error inside, an empty answer, or an end before
+    the end. `opened` holds what the head of the answer told; `hide_usage`: the usage frame was our wish alone.
 
     Raises:
-        ProviderFault: an error inside, an empty answer, or an end before the end.
+        ProviderFault: the answer breaks off before its form is known.
     """
     coding = coding_of(answer.header(b"content-encoding"))
     if coding and coding not in KNOWN:
-        reading = _sealed(answer, opened, coding)
-    else:
-        body, streamed = await _form(answer)
-        form = (call.head.stream, streamed)
-        if form == (True, True):
-            reading = _stream(call, answer, body, opened, Chunks(hide_usage=hide_usage, choices=call.head.n))
-        elif form == (False, True):
-            reading = _collected(call, body, opened)
-        else:
-            reading = _whole(call, body, opened)
-    async with aclosing(reading) as events:
-        async for event in events:
-            yield event
+        return _sealed(answer, opened, coding)
+    body, streamed = await _form(answer)
+    if not streamed:
+        return _whole(call, body, opened)
+    if not call.head.stream:
+        return _collected(call, body, opened)
+    return _stream(call, body, opened, Chunks(hide_usage=hide_usage, choices=call.head.n))
 
 
 async def _form(answer: Reply) -> tuple[Bytes, bool]:
@@ -70,7 +67,7 @@ class _Again:
         return first or await self._rest.read()
 
 
-async def _stream(call: Call, answer: Reply, body: Bytes, opened: Opened, chunks: Chunks) -> AsyncGenerator[Event, None]:
+async def _stream(call: Call, body: Bytes, opened: Opened, chunks: Chunks) -> AsyncGenerator[Event, None]:
     said = await _until_content(body, chunks)
     model = chunks.envelope.model if chunks.envelope else ""
     yield replace(opened, model=model, envelope=chunks.envelope)
@@ -84,7 +81,7 @@ async def _stream(call: Call, answer: Reply, body: Bytes, opened: Opened, chunks
     if said:
         yield Delta(said)
     chunks.check_ended()
-    answer.release()
+    await _let_end(body)
     if chunks.malformed:
         call.notes.add("stream.malformed", events=chunks.malformed)
     yield Closed(chunks.usage, chunks.finish, chunks.tail)
@@ -93,9 +90,13 @@ async def _stream(call: Call, answer: Reply, body: Bytes, opened: Opened, chunks
 async def _until_content(body: Bytes, chunks: Chunks) -> bytes:
     """Read until the stream has said something, or ended; what of it goes on to the caller."""
     said: list[bytes] = []
+    size = 0
     while not (chunks.content or chunks.done or chunks.error):
         data = await body.read()
         said.append(chunks.feed(data) if data else chunks.end())
+        size += len(said[-1])
+        if size > MAX_UNSAID and not chunks.content:
+            raise UpstreamError("The provider's stream goes on without saying anything.")
         if not data:
             break
     if not chunks.content:
@@ -103,6 +104,17 @@ async def _until_content(body: Bytes, chunks: Chunks) -> bytes:
             raise chunks.error
         raise UpstreamIncomplete("The provider's answer is empty.")
     return b"".join(said)
+
+
+async def _let_end(body: Bytes) -> None:
+    """The stream has said its end; only once HTTP's own end is read can another call use the connection. Often it comes in a
+    segment of its own, a moment later; a longer wait isn't worth a connection."""
+    try:
+        async with asyncio.timeout(LINGER):  # noqa: TID251 - nothing yields inside
+            while await body.read():
+                pass
+    except (TimeoutError, ProviderFault):
+        return
 
 
 async def _collected(call: Call, body: Bytes, opened: Opened) -> AsyncGenerator[Event, None]:
@@ -118,7 +130,10 @@ async def _collected(call: Call, body: Bytes, opened: Opened) -> AsyncGenerator[
             raise UpstreamError(f"The provider's answer is longer than {MAX_WHOLE >> 20} MiB.")
         if not data:
             break
+    if not chunks.content and chunks.error is None:
+        raise UpstreamIncomplete("The provider's answer is empty.")
     chunks.check_ended()
+    await _let_end(body)
     answer = convert.as_whole(Delta(b"".join(said)).chunks)
     yield replace(opened, model=str(answer.get("model") or ""), stream=False, content_type="application/json")
     yield Delta(convert.dumped(answer), sse=False)
@@ -130,11 +145,16 @@ async def _whole(call: Call, body: Bytes, opened: Opened) -> AsyncGenerator[Even
     read = _Whole.read(raw, call.op)
     if call.head.stream:
         yield replace(opened, model=read.model)
-        yield Delta.saying(*convert.as_chunks(json.loads(raw), usage_frame=call.head.usage_frame))
+        answer = json.loads(raw, parse_constant=_null)
+        yield Delta.saying(*convert.as_chunks(answer, usage_frame=call.head.usage_frame))
     else:
         yield replace(opened, model=read.model, stream=False, content_type="application/json")
         yield Delta(raw, sse=False)
     yield Closed(answers.usage_of(read.usage), read.finish)
+
+
+def _null(constant: str) -> None:
+    """NaN and Infinity pass where bytes pass; in what we write ourselves they are null."""
 
 
 class _Whole(msgspec.Struct, frozen=True):
@@ -152,17 +172,17 @@ class _Whole(msgspec.Struct, frozen=True):
             UpstreamIncomplete: it holds no answer.
         """
         fields = _narrowly(raw)
-        if fields.get("error"):
-            raise answers.provider_error(fields["error"])
-        if op != "embeddings" and not fields.get("choices"):
+        error = answers.error_in(fields)
+        if error:
+            raise answers.provider_error(error)
+        choices = answers.dicts(fields.get("choices"))
+        if op != "embeddings" and not choices:
             raise UpstreamIncomplete("The provider's answer is empty.")
-        choices = fields.get("choices")
-        first = choices[0] if isinstance(choices, list) else None
         model = fields.get("model")
         return cls(
             model=model if isinstance(model, str) else "",
             usage=fields.get("usage"),
-            finish=answers.finish_of(first) if isinstance(first, dict) else None,
+            finish=answers.finish_of(choices[0]) if choices else None,
         )
 
 

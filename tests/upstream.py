@@ -233,6 +233,22 @@ class Connection(asyncio.Protocol):
 
     # the script
 
+    def hang_up(self) -> None:
+        """Close now, whatever the script says."""
+        self._we_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def read_on(self) -> None:
+        """Read again after an early answer."""
+        if self._transport is not None and not self.gone.is_set():
+            self._transport.resume_reading()
+
+    async def some_bytes(self) -> None:
+        """Wait until anything came."""
+        while not self.received and await self._more():
+            pass
+
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
