@@ -105,7 +105,7 @@ def _targets(plain: dict[str, Any], document: Document) -> Found:
     for name, model in _mapping(plain.get("models")).items():
         for index, target in _items(_mapping(model).get("targets")):
             asked = _mapping(target).get("provider")
-            if isinstance(asked, str) and asked not in providers:
+            if isinstance(asked, str) and providers and asked not in providers:
                 path = ("models", name, "targets", index, "provider")
                 yield path, _unknown("provider", document.written(path), providers)
 
@@ -113,7 +113,7 @@ def _targets(plain: dict[str, Any], document: Document) -> Found:
 def _policies(plain: dict[str, Any], document: Document) -> Found:
     known = _mapping(plain.get("policies"))
     for path, entry in _entries(plain):
-        if isinstance(entry, str) and path[0] != "policies" and entry not in known:
+        if isinstance(entry, str) and path[0] != "policies" and entry not in known and (known or not plain.get("policies")):
             yield path, _unknown("list of policies", document.written(path), known)
         elif isinstance(entry, dict) and len(entry) != 1:
             yield path, "must have exactly one kind of policy, as in {access: {…}}; write several as several entries"
@@ -133,7 +133,7 @@ def _teams(plain: dict[str, Any], document: Document) -> Found:
     models = _mapping(plain.get("models"))
     for name, team in _mapping(plain.get("teams")).items():
         for index, asked in _items(_mapping(team).get("models")):
-            if isinstance(asked, str) and not any(_meet(model, asked) for model in models) and asked != "*":
+            if isinstance(asked, str) and models and asked != "*" and not any(_meet(model, asked) for model in models):
                 path = ("teams", name, "models", index)
                 yield path, _unknown("model", document.written(path), models)
 

@@ -61,6 +61,12 @@ class Config:
         """What relative paths of the file are relative to."""
         return self.path.parent if self.path else Path()
 
+    @property
+    def keyless(self) -> list[str]:
+        """The teams that nobody can call as."""
+        keyed = {held.team for held in self.keys}
+        return [team for team in self.settings.teams if team not in keyed]
+
     def policies_of(self, team: str | None) -> list[tuple[str, BaseModel]]:
         """The policies that hold for a team's calls, outermost first: the defaults around its own. None: an open gateway's caller."""
         own = self.settings.teams[team].policies if team is not None else []
@@ -111,10 +117,14 @@ def parse(content: bytes, file: str, *, environ: Mapping[str, str], kinds: Kinds
         ConfigMistakes: every mistake in both.
     """
     document = _document(content, file, environ)
+    mistakes: list[Mistake] = []
     try:
         settings, stored = _checked(document, kinds, path)
     except ConfigMistakes as error:
-        raise ConfigMistakes(_told(error.mistakes, document)) from None
+        mistakes = _told(error.mistakes, document)
+    if mistakes:
+        # Outside of `except`: the unmasked ones would hang on this as its context.
+        raise ConfigMistakes(mistakes)
     return Config(
         settings=settings,
         keys=tuple(_held(settings, stored)),

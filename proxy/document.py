@@ -31,6 +31,7 @@ WORDS: Mapping[str, Scalar] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+TAB = re.compile(r" *\t")
 VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{[^}]*\}?", re.ASCII)
 
 # Until the mistake is mended nothing sees this value: a document with mistakes never becomes a Config.
@@ -287,18 +288,17 @@ def _step(node: Node, step: Step) -> Entry | Node | None:
     return None
 
 
-def _sentence(error: yaml.MarkedYAMLError, text: str, mark: yaml.Mark | None) -> str:
-    problem = (error.problem or "can't be read").replace("\\t", "tab")
-    told = f"is not YAML: {problem}"
-    if error.context:
-        told += f" {error.context}"
+def _sentence(error: yaml.MarkedYAMLError, text: str, mark: Any) -> str:
+    """What the parser says, or better what people do wrong most often."""
+    problem = (error.problem or "can't be read").replace("did not find expected", "expected")
     lines = text.splitlines()
     line = lines[mark.line] if mark and mark.line < len(lines) else ""
-    if re.search(r"""[^"'$]\$\{""", line) and ("{" in line.split("${", 1)[0] or "[" in line.split("${", 1)[0]):
-        return f'{told}; inside {{…}} and […] write "${{NAME}}" with quotes'
-    if "cannot start any token" in problem and "\t" in line:
-        return f"{told}; indent with spaces, not tabs"
-    return told
+    before, unquoted, _ = line.partition("${")
+    if unquoted and not before.endswith(("'", '"')) and ("{" in before or "[" in before):
+        return 'is not YAML: inside {…} and […] write "${NAME}" with quotes'
+    if "cannot start any token" in problem:
+        return f"is not YAML: {problem}{'; indent with spaces, not tabs' if TAB.match(line) else '; put the text in quotes'}"
+    return f"is not YAML: {problem}{f' {error.context}' if error.context else ''}"
 
 
 def _position(text: str, offset: int) -> tuple[int, int]:

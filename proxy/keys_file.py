@@ -15,7 +15,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from pydantic import Field, ValidationError
 from ..call.amounts import seconds
 from .checks import stored_keys, twice
 from .document import Document, path_text, read
-from .mistakes import ConfigMistakes, Mistake, did_you_mean, quoted
+from .mistakes import ConfigMistakes, Mistake, did_you_mean, masked, quoted
 from .settings import NAME_PATTERN, Key, Moment, Name, Section, moment
 from .validation import mistakes_of
 
@@ -91,14 +91,23 @@ def load(path: Path, *, shown: str = "") -> Read:
         line = content[: error.start].count(b"\n") + 1
         raise ConfigMistakes([Mistake(file, line, 1, "", "is not UTF-8")]) from error
     document = read(text, file, {})
-    doubled = [Mistake(file, *document.place(place), path_text(place), told) for place, told in twice(stored_keys(_mapping(document)))]
-    if document.mistakes or doubled:
-        raise ConfigMistakes([*document.mistakes, *doubled])
-    try:
-        keys = KeysFile.model_validate(document.plain() or {})
-    except ValidationError as error:
-        raise ConfigMistakes(mistakes_of(error, document, KeysFile.model_json_schema())) from error
+    keys, mistakes = _keys(document)
+    if keys is None or mistakes:
+        raise ConfigMistakes(replace(m, path=masked(m.path, {}), message=masked(m.message, {})) for m in mistakes)
     return Read(dict(keys.teams), document, _warnings(file, mode), content)
+
+
+def _keys(document: Document) -> tuple[KeysFile | None, list[Mistake]]:
+    plain = document.plain() if document.root.value is not None else {}
+    found = list(document.mistakes)
+    if found and document.root.value is None:
+        return None, found
+    stored = stored_keys(plain) if isinstance(plain, dict) else iter(())
+    found += [Mistake(document.file, *document.place(place), path_text(place), told) for place, told in twice(stored)]
+    try:
+        return KeysFile.model_validate(plain), found
+    except ValidationError as error:
+        return None, found + mistakes_of(error, document, KeysFile.model_json_schema())
 
 
 def new(
@@ -190,11 +199,6 @@ def _content(path: Path) -> tuple[bytes, int]:
             return file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except FileNotFoundError:
         return b"", 0o600
-
-
-def _mapping(document: Document) -> dict[str, Any]:
-    plain = document.plain()
-    return plain if isinstance(plain, dict) else {}
 
 
 def _warnings(file: str, mode: int) -> list[Mistake]:

@@ -1,8 +1,8 @@
 """Watching the configuration: when spangate.yaml or its keys file changes, load it, and apply what is good.
 
-A bad file never replaces a good one. What counts is content, not events: the files are read again whenever something of theirs moves
-in their folders (an editor's rename, the swap of a Kubernetes ConfigMap's link), and twice a second in any case, because network
-file systems and replaced folders send no events.
+A bad file never replaces a good one. What counts is content, not events: the files are read again twice a second, which sees an
+editor's rename, the swap of a Kubernetes ConfigMap's link and a network file system alike; file events miss some of these, and
+watching for them would be one more way for a change to go unnoticed.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-
-from watchfiles import Change, awatch
 
 from .config import Config
 from .document import MAX_BYTES
@@ -56,14 +54,12 @@ class Reload:
         load: Callable[[], Config],
         apply: Callable[[Config], None],
         refused: Callable[[Sequence[Mistake]], None],
-        polling: bool = False,
     ) -> None:
         self.config = config
         self.mistakes: tuple[Mistake, ...] = ()
         self._load = load
         self._apply = apply
         self._refused = refused
-        self._polling = polling
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._forced = False
@@ -88,17 +84,10 @@ class Reload:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        watching = None if self._polling else asyncio.create_task(self._watch(), name="spangate.reload.watch")
-        try:
-            while not self._stopping.is_set():
-                self._wake.clear()
-                await self._look()
-                await self._rest(LOOK_EVERY)
-        finally:
-            self._stopping.set()
-            if watching is not None:
-                # It sits in a thread that sees `_stopping` within its step.
-                await asyncio.wait([watching])
+        while not self._stopping.is_set():
+            self._wake.clear()
+            await self._look()
+            await self._rest(LOOK_EVERY)
 
     async def _look(self) -> None:
         forced, self._forced = self._forced, False
@@ -148,26 +137,6 @@ class Reload:
     async def _rest(self, longest: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), longest)
-
-    async def _watch(self) -> None:
-        """Wake the task when something of ours moves. Folders, not files: a file that is replaced takes its watch with it."""
-        names = {path.name for path in self._files()}
-        folders = {path.absolute().parent for path in self._files()}
-        if not folders:
-            return
-
-        def ours(change: Change, path: str) -> bool:
-            # "..data" is the link that Kubernetes swaps.
-            return (name := Path(path).name) in names or name.startswith("..")
-
-        try:
-            moves = awatch(*folders, watch_filter=ours, debounce=100, step=50, stop_event=self._stopping, recursive=False)
-            async with aclosing(moves) as changes:
-                async for _ in changes:
-                    self._wake.set()
-        except (OSError, RuntimeError) as error:
-            # Out of inotify watches, or a folder that isn't there: the look every half second sees the rest.
-            log.warning("no file events (%s): looking every %s s instead", error, LOOK_EVERY)
 
 
 def _digest(path: Path) -> str:

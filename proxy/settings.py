@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -85,14 +86,14 @@ def _hash(value: object) -> str:
 
 def moment(value: object) -> datetime:
     """A date or date and time, in UTC unless it says otherwise. A date is its first moment: a key ends rather early than late."""
+    read: datetime | None = None
     if isinstance(value, datetime):
-        return value if value.tzinfo else value.replace(tzinfo=UTC)
-    try:
-        read = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        read = None
-    if isinstance(value, date):
+        read = value
+    elif isinstance(value, date):
         read = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    elif isinstance(value, str):
+        with suppress(ValueError):
+            read = datetime.fromisoformat(value)
     if read is None:
         raise ValueError("must be a date such as 2027-01-31 or a time such as 2027-01-31T18:00:00Z")
     try:

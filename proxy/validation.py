@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from .document import Document, Step, path_text
+from .kinds import MODEL_PARTS
 from .mistakes import Mistake, did_you_mean, quoted
 from .settings import MODEL_PATTERN, NAME_PATTERN
 
@@ -51,7 +53,17 @@ def mistakes_of(error: ValidationError, document: Document, schema: Mapping[str,
     findings = [_Finding(details, document) for details in error.errors(include_input=False, include_url=False)]
     # Of alternatives (text or a list), the one that the value tried to be has more to say than "must be text".
     deepest = [f for f in findings if not (f.of_branch and any(f.path == other.path[: len(f.path)] != other.path for other in findings))]
-    return [finding.mistake(document, schema) for finding in deepest]
+    alternatives: dict[tuple[Step, ...], Mistake] = {}
+    told = []
+    for finding in deepest:
+        mistake = finding.mistake(document, schema)
+        if not finding.of_branch:
+            told.append(mistake)
+        elif before := alternatives.get(finding.path):
+            alternatives[finding.path] = replace(before, message=f"{before.message}, or {mistake.message.removeprefix('must be ')}")
+        else:
+            alternatives[finding.path] = mistake
+    return [*told, *alternatives.values()]
 
 
 class _Finding:
@@ -64,7 +76,7 @@ class _Finding:
     def __init__(self, details: ErrorDetails, document: Document) -> None:
         self.details = details
         loc: tuple[Step, ...] = details["loc"]
-        self.of_key = loc[-1:] == ("[key]",)
+        self.of_key = loc[-1:] == ("[key]",) and details["type"] != "extra_forbidden"
         self.path: tuple[Step, ...] = ()
         self.steps: tuple[Step, ...] = ()
         loc = loc[:-1] if self.of_key else loc
@@ -87,10 +99,15 @@ class _Finding:
             message = _unknown_word(self.details, document.written(path))
         else:
             message = _words(self.details, path)
+            node = document.node(path)
+            if kind.endswith("_type") and node is not None and node.value is None:
+                message = f"is empty; it {message}"
         return Mistake(document.file, *document.place(path, key=of_key), path_text(path), message)
 
 
 def _unknown_key(loc: tuple[Step, ...], schema: Mapping[str, Any]) -> str:
+    if loc[-1] in MODEL_PARTS and "policies" in loc:
+        return f"is set under a model, as in fast: {{{loc[-1]}: {{…}}}}, and not in a list of policies"
     known = known_keys(schema, loc[:-1])
     hint = did_you_mean(str(loc[-1]), known)
     if not hint and 0 < len(known) <= 14:
@@ -110,6 +127,8 @@ def _words(details: ErrorDetails, path: tuple[Step, ...]) -> str:
         return f"a model has exactly one target for now, not {told.get('actual_length')}"
     if kind == "too_short" and path[-1:] == ("targets",):
         return "is empty: a model needs a target, as in [{provider: openai}]"
+    if kind.startswith("model_") and path[-2:-1] == ("policies",):
+        return "must be the name of a list of policies, or a policy such as {access: {…}}"
     if kind == "string_pattern_mismatch" and told.get("pattern") in PATTERNS:
         return PATTERNS[str(told["pattern"])]
     if kind in WORDS:

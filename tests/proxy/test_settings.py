@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_headers_that_may_not_be_identity(header: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "digest", ["", "sha256:", "sha256:…64 hex", "sha256:" + "0" * 63, "sha256:" + "A" * 64, "0" * 64, HASH + "\n", "md5:" + "0" * 64, 5, None]
+    "digest", ["", "sha256:", "sha256:…64 hex", "sha256:" + "0" * 63, "sha256:" + "A" * 64, "0" * 64, HASH + "\n", "md5:0", 5, None]
 )  # fmt: skip
 def test_a_hash_is_sha256_and_64_digits(digest: object) -> None:
     assert told(Key, name="ci", hash=digest) == "must be sha256: and 64 hexadecimal digits in lower case"
@@ -135,10 +136,8 @@ def test_moments_that_are_none(text: object) -> None:
 
 @given(st.text() | st.datetimes() | st.dates() | st.integers() | st.none())
 def test_anything_is_a_moment_or_a_value_error(value: object) -> None:
-    try:
+    with suppress(ValueError):
         assert moment(value).tzinfo is not None
-    except ValueError:
-        pass
 
 
 @pytest.mark.parametrize("name", ["", "-a", ".a", "a/b", "a b", "a\n", "ü", "x" * 65])
