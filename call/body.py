@@ -6,13 +6,11 @@ so renaming the model of a 30 MiB prompt copies nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-
-_decode = msgspec.json.decode
-_encode = msgspec.json.encode
 
 
 class Body:
@@ -39,6 +37,8 @@ class Body:
 
     def changed(self, **values: Any) -> Body:
         """The same with these fields set; None takes a field away."""
+        if not values:
+            return self
         fields = dict(self.fields)
         for name, value in values.items():
             if value is None:
@@ -80,3 +80,24 @@ def _small_joined(pieces: list[bytes | memoryview], small: int = 65536) -> list[
     if run:
         joined.append(b"".join(run))
     return joined
+
+
+def _decode(raw: msgspec.Raw | bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError:  # JSON all the same: a lone surrogate, a number beyond any
+        return json.loads(bytes(raw), parse_int=_integer)
+
+
+def _integer(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:  # more digits than Python converts
+        return float(digits)
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate goes out as an escape
+        return json.dumps(value).encode("ascii")

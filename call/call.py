@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+import msgspec
 
 from .body import Body
 from .notes import Notes
@@ -14,8 +15,7 @@ Op = Literal["chat", "completions", "embeddings"]
 Purpose = Literal["main", "summary", "router", "classify", "search"]
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who calls: what a virtual key stands for. Empty names: nobody in particular, on an open gateway."""
 
     organisation: str = "default"
@@ -24,16 +24,14 @@ class Caller:
     user: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Where a call goes: a provider of the configuration, and the model by its name there."""
 
     provider: str
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """The few fields that routing and admission read. `n` is how many answers are asked for, `output_cap` the larger of
     max_tokens and max_completion_tokens (None: not capped), `usage_frame` whether the caller asked for a usage chunk."""
 
@@ -43,17 +41,15 @@ class Head:
     usage_frame: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(msgspec.Struct, frozen=True):
     """What a caller says about a call; never trusted for who pays."""
 
     thread: str = ""
     reply: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """`model` is the name asked for, `target` the one chosen. `deadline` is on the monotonic clock, `connect` in seconds."""
 
     op: Op
@@ -66,7 +62,7 @@ class Call:
     purpose: Purpose = "main"
     deadline: float | None = None
     connect: float = 5.0
-    seen: Seen = field(default_factory=Seen.open)
+    seen: Seen = msgspec.field(default_factory=Seen.open)
     meter: Any = None
 
     @property
@@ -78,11 +74,11 @@ class Call:
         return self.seen.notes
 
     def with_body(self, body: Body) -> Call:
-        return replace(self, body=body)
+        return msgspec.structs.replace(self, body=body)
 
     def to(self, target: Target) -> Call:
-        return replace(self, target=target)
+        return msgspec.structs.replace(self, target=target)
 
     def within(self, *, connect: float, deadline: float) -> Call:
         """The same under time limits."""
-        return replace(self, connect=connect, deadline=deadline)
+        return msgspec.structs.replace(self, connect=connect, deadline=deadline)

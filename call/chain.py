@@ -70,9 +70,9 @@ def watching_dropped(report: Callable[[str], None]) -> Iterator[None]:
     before = sys.get_asyncgen_hooks()
 
     def finalize(generator: AsyncGenerator[Any, Any]) -> None:
-        report(generator.__qualname__)
         if before.finalizer is not None:
             before.finalizer(generator)
+        report(generator.__qualname__)  # type: ignore[attr-defined]
 
     sys.set_asyncgen_hooks(firstiter=before.firstiter, finalizer=finalize)
     try:

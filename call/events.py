@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+import msgspec
 
 from . import sse
 
 UsageSource = Literal["provider", "estimated", "none"]
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Tokens of one answer. `cached` and `cache_write` are part of `input`, `reasoning` is part of `output`."""
 
     input: int = 0
@@ -27,8 +27,7 @@ class Usage:
     source: UsageSource = "provider"
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """What every chunk of one streamed answer repeats."""
 
     id: str
@@ -37,8 +36,7 @@ class Envelope:
     object: str = "chat.completion.chunk"
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """The provider has begun to answer: its first content is here, or its end.
 
     `model` is the model as the provider names it. `headers` go out with the answer. `stream`: the Deltas are server-sent
@@ -48,7 +46,7 @@ class Opened:
 
     model: str = ""
     provider: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     stream: bool = True
     content_type: str = "text/event-stream"
     envelope: Envelope | None = None
@@ -56,7 +54,7 @@ class Opened:
 
     def with_headers(self, **headers: str) -> Opened:
         """The same with more response headers; `_` in a name stands for `-`."""
-        return replace(self, headers={**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}})
+        return msgspec.structs.replace(self, headers={**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}})
 
 
 class Delta:
@@ -100,7 +98,7 @@ class Delta:
     @property
     def raw(self) -> bytes:
         if self._raw is None:
-            self._raw = b"".join(sse.frame(_dump(chunk)) for chunk in self._chunks or ())
+            self._raw = b"".join(sse.frame(dumped(chunk)) for chunk in self._chunks or ())
         return self._raw
 
     @property
@@ -117,10 +115,10 @@ class Delta:
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
-        return [call for part in self._parts() for call in part.get("tool_calls") or () if isinstance(call, dict)]
+        return [call for part in self._parts() for call in dicts(part.get("tool_calls"))]
 
     def _parts(self) -> list[dict[str, Any]]:
-        choices = [choice for chunk in self.chunks for choice in chunk.get("choices") or () if isinstance(choice, dict)]
+        choices = [choice for chunk in self.chunks for choice in dicts(chunk.get("choices"))]
         parts = [choice.get("delta") or choice.get("message") or {"content": choice.get("text")} for choice in choices]
         return [part for part in parts if isinstance(part, dict)]
 
@@ -134,8 +132,7 @@ class Delta:
         return f"Delta({len(self.raw)} bytes)"  # never its content: a repr ends in logs
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(msgspec.Struct, frozen=True):
     """The answer has ended well. `finish` is the first choice's finish_reason.
 
     `tail` is what ends it on the wire, `[DONE]` as it came; None: the server writes the one that fits. It goes out only when the
@@ -154,8 +151,17 @@ def _head(envelope: Envelope) -> dict[str, Any]:
     return {"id": envelope.id, "object": envelope.object, "created": envelope.created, "model": envelope.model}
 
 
-def _dump(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+def dumped(value: Any) -> bytes:
+    """JSON in ASCII. NaN and Infinity, which JSON hasn't, become null."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+    except ValueError:
+        return dumped(json.loads(json.dumps(value), parse_constant=lambda _: None))
+
+
+def dicts(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; of anything else none."""
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
 def _parsed(raw: bytes, is_sse: bool) -> list[dict[str, Any]]:

@@ -6,23 +6,22 @@ Append-only, so that it may be written from several tasks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Note:
+
+class Note(msgspec.Struct, frozen=True):
     """One thing that happened, named `policy.what` (such as `access.refused`), with its figures."""
 
     name: str
     figures: dict[str, Any]
 
 
-@dataclass(slots=True)
-class Notes:
+class Notes(msgspec.Struct):
     """The notes of one call, oldest first."""
 
-    _notes: list[Note] = field(default_factory=list)
+    _notes: list[Note] = msgspec.field(default_factory=list)
 
     def add(self, name: str, **figures: Any) -> None:
         """Tell that `name` happened. Figures are plain JSON values, never content."""

@@ -6,9 +6,10 @@ speak through `notes`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from random import getrandbits
 from typing import Literal
+
+import msgspec
 
 from .clock import SYSTEM, Clock
 from .events import Usage
@@ -19,8 +20,7 @@ AttemptOutcome = Literal["success", "error", "cancelled"]
 Reason = Literal["first", "retry", "fallback", "hedge"]
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(msgspec.Struct):
     """One request sent upstream. Times are seconds on the monotonic clock; `started_ns` is wall time."""
 
     number: int
@@ -38,8 +38,7 @@ class Attempt:
     upstream_request_id: str = ""
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """One request, from its parsed head to its last byte."""
 
     id: str
@@ -62,7 +61,7 @@ class Seen:
     user: str = ""
     thread: str = ""
     reply: str = ""
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
     provider: str = ""
     target_model: str = ""
     answered_model: str = ""
@@ -74,8 +73,8 @@ class Seen:
     first_content: float = 0.0
     ended: float = 0.0
     config_version: str = ""
-    attempts: list[Attempt] = field(default_factory=list)
-    notes: Notes = field(default_factory=Notes)
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    notes: Notes = msgspec.field(default_factory=Notes)
 
     @classmethod
     def open(cls, clock: Clock = SYSTEM, *, trace_id: int = 0, parent_span_id: int = 0, sampled: bool = True) -> Seen:

@@ -12,24 +12,28 @@ from collections.abc import Iterator
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
 
-# LF LF and CR LF CR LF both hold LF, optional CR, LF; CR CR is the third way. A frame ends after its blank line.
-_BLANK_LINE = re.compile(rb"\r\n\r\n|\n\r?\n|\r\r(?!\n)")
-_LINE = re.compile(rb"\r\n|\n|\r")
+# A line end, then at least one empty line; more of them say nothing and stay with the frame that they follow.
+_BLANK_LINES = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2,}")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 def whole_frames(data: bytes) -> int:
-    """How many bytes of `data` are whole frames: the index after its last blank line, 0 if there is none."""
-    lf = data.rfind(b"\n\n") + 2
-    crlf = data.rfind(b"\n\r\n") + 3
-    cr = data.rfind(b"\r\r") + 2 if b"\r\r" in data else 0
-    end = max(lf if lf > 1 else 0, crlf if crlf > 2 else 0, cr)
-    return end
+    """How many bytes of `data` are whole frames: the index after its last blank line, 0 if there is none.
+
+    A CR at the very end counts as a line end at once, though an LF may follow: nobody should wait for it.
+    """
+    lf = data.rfind(b"\n\n")
+    cr = max(data.rfind(b"\n\r"), data.rfind(b"\r\r"))
+    end = max(lf, cr) + 2
+    if end < 2:
+        return 0
+    return end + 1 if cr > lf and data.startswith(b"\n", end) else end
 
 
 def frames(data: bytes) -> Iterator[bytes]:
     """The whole frames of `data`, each with its blank line; an unfinished end is left out."""
     start = 0
-    for blank in _BLANK_LINE.finditer(data):
+    for blank in _BLANK_LINES.finditer(data):
         yield data[start : blank.end()]
         start = blank.end()
 
@@ -41,7 +45,7 @@ def data_of(frame: bytes) -> bytes | None:
     """
     if frame.startswith(b"data: ") and frame.find(b"\n") >= len(frame) - 2 and b"\r" not in frame:
         return frame[6:].rstrip(b"\n")  # the frame that nearly every provider sends
-    lines = [line for line in _LINE.split(frame) if line == b"data" or line.startswith(b"data:")]
+    lines = [line for line in _LINE_END.split(frame) if line == b"data" or line.startswith(b"data:")]
     if not lines:
         return None
     return b"\n".join(_value(line) for line in lines)
@@ -55,4 +59,4 @@ def _value(line: bytes) -> bytes:
 def frame(data: bytes, event: str | None = None) -> bytes:
     """One frame that carries `data`, a line at a time, under the name `event` if one is given."""
     name = f"event: {event}\n".encode() if event else b""
-    return name + b"".join(b"data: " + line + b"\n" for line in data.split(b"\n")) + b"\n"
+    return name + b"".join(b"data: " + line + b"\n" for line in _LINE_END.split(data)) + b"\n"

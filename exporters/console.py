@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from typing import TextIO
@@ -10,26 +11,44 @@ import msgspec
 
 from ..call.seen import Seen
 
+BATCHED = 0.1  # seconds that a line may wait where nobody reads along
+FULL = 256  # lines
+
 _encode = msgspec.json.Encoder().encode
 _COLORS = {"completed": "32", "refused": "33", "failed": "31", "aborted": "35", "cut": "33"}
 
 
 class Console:
-    """Writes to `out`. A terminal that has gone away costs lines, never calls: `lost` counts them."""
+    """Writes to `out`: at once where a person reads along, else some lines at a time, since a write costs as much as the rest of
+    a short call's telling. A terminal that has gone away costs lines, never calls: `lost` counts them. `flush` at the end.
+    """
 
     def __init__(self, out: TextIO | None = None, *, as_json: bool | None = None, color: bool | None = None) -> None:
         self._out = out or sys.stdout
         tty = self._out.isatty()
+        self._waiting: list[str] = []
+        self._patience = 0.0 if tty else BATCHED
         self._line: Callable[[Seen], str] = json_line if (not tty if as_json is None else as_json) else self._text_line
         self._color = tty if color is None else color
         self.lost = 0
 
     def record(self, seen: Seen) -> None:
+        self._waiting.append(self._line(seen))
+        if not self._patience or len(self._waiting) >= FULL:
+            self.flush()
+        elif len(self._waiting) == 1:
+            asyncio.get_running_loop().call_later(self._patience, self.flush)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        lines, self._waiting = self._waiting, []
+        if not lines:
+            return
         try:
-            self._out.write(self._line(seen) + "\n")
+            self._out.write("\n".join(lines) + "\n")
             self._out.flush()
         except (OSError, ValueError):  # closed, full or gone
-            self.lost += 1
+            self.lost += len(lines)
 
     def _text_line(self, seen: Seen) -> str:
         status = str(seen.status)

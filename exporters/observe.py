@@ -4,6 +4,7 @@ request to a provider. They write into the call's Seen; no policy knows of them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -22,11 +23,10 @@ class Around:
         seen = call.seen
         async with pulling(next(call)) as events:
             async for event in events:
-                kind = type(event)
-                if kind is Opened:
+                if isinstance(event, Opened):
                     seen.first_content = seen.clock.mono()
                     seen.answered_model = event.model
-                elif kind is Closed:
+                elif isinstance(event, Closed):
                     seen.usage, seen.finish = event.usage, event.finish
                 yield event
 
@@ -43,13 +43,18 @@ class Attempt:
         try:
             async with pulling(next(call)) as events:
                 async for event in events:
-                    if type(event) is Opened:
+                    if isinstance(event, Opened):
                         attempt.status, attempt.upstream_request_id = 200, event.request_id
-                    elif type(event) is Closed:
+                    elif isinstance(event, Closed):
                         attempt.usage, attempt.outcome = event.usage, "success"
                     yield event
         except ProviderFault as fault:
             failed(attempt, fault)
+            raise
+        except asyncio.CancelledError as cancelled:
+            for reason in cancelled.args:  # a time limit of ours says why; a caller who left says nothing
+                if isinstance(reason, ProviderFault):
+                    failed(attempt, reason)
             raise
         finally:
             attempt.ended = seen.clock.mono()

@@ -11,3 +11,7 @@ class Recorder(Protocol):
     """Must not block, must not fail a call. What it keeps, it copies: nothing of a Seen changes after its end."""
 
     def record(self, seen: Seen) -> None: ...
+
+    def flush(self) -> None:
+        """Everything recorded so far goes out; called at drain."""
+        ...

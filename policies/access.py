@@ -6,11 +6,11 @@ route to later is the operator's choice and is not asked here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from ..call.call import Call
 from ..call.chain import Next
@@ -27,11 +27,19 @@ class Access(BaseModel):
     models: tuple[str, ...] = ("*",)
     """Names, or patterns with `*`; a call for any other name is answered as if it didn't exist."""
 
+    _named: tuple[str, ...] | None = PrivateAttr(default=None)
+
     def allows(self, model: str) -> bool:
         return any(fnmatchcase(model, pattern) for pattern in self.models)
+
+    def naming(self, names: Iterable[str]) -> Access:
+        """The same rule, whose refusals name these models: all that the caller may use, as for a name that nobody knows."""
+        rule = self.model_copy()
+        rule._named = tuple(names)
+        return rule
 
     def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
         if not self.allows(call.model):
             call.notes.add("access.refused", model=call.model)
-            raise model_not_found(call.model, self.models)
+            raise model_not_found(call.model, self.models if self._named is None else self._named)
         return next(call)

@@ -1,7 +1,8 @@
 """time_limit: how long a provider may take to be reached, to begin, to go on and to end.
 
-One watchdog timer a call, armed only while the call waits for its inside (an `asyncio.timeout` around each pull would cost more
-than the pull). When it fires it cancels the task that waits; that cancellation is ours, so it becomes UpstreamTimeout here.
+One watchdog timer a call, which counts only while the call waits for its inside (an `asyncio.timeout` around each pull would cost
+more than the pull). When it fires it cancels the task that waits, with the fault as the reason; that cancellation is ours, so it
+becomes the fault here.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from ..call.chain import Next, pulling
 from ..call.errors import UpstreamTimeout
 from ..call.events import Event
 
+LATE = 0.1  # seconds between two looks at a call that is past its deadline while its caller takes its time
+
 _WORDS = {
-    "first": "The provider sent no content within {} seconds.",
-    "silence": "The provider fell silent for {} seconds.",
-    "total": "The answer took longer than {} seconds.",
+    "first": "The provider sent no content within {:g} seconds.",
+    "silence": "The provider fell silent for {:g} seconds.",
+    "total": "The answer took longer than {:g} seconds.",
 }
 
 
@@ -41,8 +44,12 @@ class TimeLimit(BaseModel):
     """Until the whole answer is here."""
 
     async def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
-        loop = asyncio.get_running_loop()
-        watch = Watchdog(loop, total=self.total, first=self.first if call.head.stream else self.total)
+        stream = call.head.stream
+        watch = Watchdog(
+            total=self.total,
+            first=self.first if stream else self.total,
+            silence=self.silence if stream else self.total,
+        )
         call = call.within(connect=self.connect, deadline=watch.deadline)
         try:
             async with pulling(next(call)) as events:
@@ -50,42 +57,38 @@ class TimeLimit(BaseModel):
                 async for event in events:
                     watch.busy()
                     yield event
-                    watch.patience = self.silence if call.head.stream else self.total
                     watch.waiting()
                 watch.busy()
         except asyncio.CancelledError:
-            if not watch.claim():
+            fault = watch.claim()
+            if fault is None:
                 raise
-            call.notes.add("time_limit.reached", limit=watch.limit, seconds=watch.seconds)
-            raise UpstreamTimeout(_WORDS[watch.limit].format(f"{watch.seconds:g}"), limit=watch.limit) from None
+            call.notes.add("time_limit.reached", limit=fault.limit)
+            raise fault from None
         finally:
             watch.stop()
 
 
 class Watchdog:
-    """Cancels the waiting task once it has waited longer than `patience`, or past the deadline.
+    """Cancels the waiting task once it has waited longer than it may, or past the deadline.
 
     The timer isn't moved at each piece: it fires when the earliest limit could be due, looks at the clock, and sets itself anew.
     """
 
-    __slots__ = ("_loop", "_since", "_task", "_timer", "_total", "deadline", "fired", "limit", "patience")
+    __slots__ = ("_fault", "_limit", "_loop", "_patience", "_silence", "_since", "_task", "_timer", "_total", "deadline")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, total: float, first: float) -> None:
-        now = loop.time()
-        self._loop = loop
+    def __init__(self, *, total: float, first: float, silence: float) -> None:
+        self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._total = total
+        self._silence = silence
+        self._limit = "first"
+        self._patience = first
         self._since = 0.0
+        self._fault: UpstreamTimeout | None = None
+        now = self._loop.time()
         self.deadline = now + total
-        self.patience = first
-        self.limit = "first"
-        self.fired = False
-        self._timer = loop.call_at(min(now + first, self.deadline), self._look)
-
-    @property
-    def seconds(self) -> float:
-        """The limit that was reached."""
-        return self._total if self.limit == "total" else self.patience
+        self._timer = self._armed(now)
 
     def waiting(self) -> None:
         """From now on the inside is awaited."""
@@ -93,31 +96,35 @@ class Watchdog:
 
     def busy(self) -> None:
         """The inside gave something; the outside has its turn, for as long as it likes."""
-        if self._since:
-            self._since = 0.0
-        self.limit = "silence"
+        self._since = 0.0
+        if self._limit == "first":
+            self._limit, self._patience = "silence", self._silence
+            self._timer.cancel()
+            self._timer = self._armed(self._loop.time())
 
     def stop(self) -> None:
         self._timer.cancel()
 
-    def claim(self) -> bool:
-        """Whether the cancellation that arrived is ours and nobody else's."""
-        if not self.fired or self._task is None:
-            return False
-        return self._task.uncancel() == 0
+    def claim(self) -> UpstreamTimeout | None:
+        """The fault, if the cancellation that arrived is ours and nobody else's."""
+        ours = self._fault is not None and self._task is not None and self._task.uncancel() == 0
+        return self._fault if ours else None
+
+    def _armed(self, now: float) -> asyncio.TimerHandle:
+        due = (self._since or now) + self._patience
+        due = min(due, self.deadline if now < self.deadline else now + LATE)
+        return self._loop.call_at(max(due, now + 0.001), self._look)
 
     def _look(self) -> None:
         now = self._loop.time()
         if self._since and now >= self.deadline:
-            self.limit = "total"
-            self._fire()
-        elif self._since and now >= self._since + self.patience:
-            self._fire()
+            self._fire("total", self._total)
+        elif self._since and now >= self._since + self._patience:
+            self._fire(self._limit, self._patience)
         else:
-            due = min((self._since or now) + self.patience, max(self.deadline, now + 0.001))
-            self._timer = self._loop.call_at(max(due, now + 0.001), self._look)
+            self._timer = self._armed(now)
 
-    def _fire(self) -> None:
-        self.fired = True
+    def _fire(self, limit: str, seconds: float) -> None:
+        self._fault = UpstreamTimeout(_WORDS[limit].format(seconds), limit=limit)
         if self._task is not None:
-            self._task.cancel()
+            self._task.cancel(self._fault)

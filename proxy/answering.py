@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from ..call import sse
 from ..call.call import Call
 from ..call.chain import pulling
+from ..call.errors import OurFault, UpstreamError
 from ..call.events import Closed, Delta, Event, Opened
 from .exchange import Exchange
 from .wire import header_text
@@ -38,30 +39,46 @@ def opened_headers(call: Call, opened: Opened) -> dict[str, str]:
 async def stream(call: Call, events: AsyncIterator[Event], exchange: Exchange, keepalive: float, settled: Callable[[], None]) -> None:
     """Answer with server-sent events as they come."""
     alive = KeepAlive(exchange, keepalive, {**_STREAM, **ids(call)})
-    tail: bytes | None = None
+    done: bytes = sse.DONE
+    closed: Closed | None = None
     try:
         async with pulling(events) as pulled:
             async for event in pulled:
-                kind = type(event)
-                if kind is Delta:
+                if isinstance(event, Delta):
                     await exchange.write(event.raw)
-                elif kind is Opened:
+                elif isinstance(event, Opened):
                     await alive.stop()
-                    if not exchange.started:
-                        await exchange.start(200, opened_headers(call, event))
+                    done = sse.DONE if event.stream else b""
+                    await _begin(call, exchange, event)
                 else:
-                    tail = event.tail
+                    closed = event
+        tail = _ended(closed).tail
         settled()
-        await exchange.write(sse.DONE if tail is None else tail)
+        await exchange.write(done if tail is None else tail)
         await exchange.end()
     finally:
         alive.drop()
+
+
+async def _begin(call: Call, exchange: Exchange, opened: Opened) -> None:
+    if not exchange.started:
+        await exchange.start(200, opened_headers(call, opened))
+    elif not opened.stream:  # a body in a coding of its own can't go on after comments
+        raise UpstreamError("The provider answered a stream with something else, after the stream had begun.")
+
+
+def _ended(closed: Closed | None) -> Closed:
+    """No chain just stops: without Closed an answer isn't whole, and nobody may be told that it is."""
+    if closed is None:
+        raise OurFault("The gateway failed to end this answer.", detail="a layer ended its answer without Closed")
+    return closed
 
 
 async def whole(call: Call, events: AsyncIterator[Event], exchange: Exchange, settled: Callable[[], None]) -> None:
     """Answer with one body. Its last piece is held back until all is settled; an answer of one piece gets its length."""
     headers: Mapping[str, str] = {}
     held = b""
+    closed: Closed | None = None
     async with pulling(events) as pulled:
         async for event in pulled:
             if isinstance(event, Opened):
@@ -70,8 +87,9 @@ async def whole(call: Call, events: AsyncIterator[Event], exchange: Exchange, se
                 if held:
                     await _go_on(exchange, headers, held)
                 held = event.raw
-            elif isinstance(event, Closed) and event.tail:
-                held += event.tail
+            else:
+                closed = event
+    held += _ended(closed).tail or b""
     settled()
     if exchange.started:
         await exchange.write(held)

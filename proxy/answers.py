@@ -9,12 +9,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..call.errors import UpstreamError
+from ..call.errors import ProviderFault, UpstreamError
 from ..call.events import Usage
 
 _TAG = re.compile(r"<[^>]{0,500}>")
-_SPACE = re.compile(r"[\x00-\x20\x7f]+")
+# Line and paragraph separators, C1 controls and lone surrogates end a line or an encoder as surely as LF does.
+_SPACE = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 MAX_MESSAGE = 500
+_OURS = frozenset({401, 402, 403})  # statuses about the gateway's account: the log reads the provider's words, the caller does not
 
 
 def usage_of(value: Any) -> Usage | None:
@@ -45,11 +47,6 @@ def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part if isinstance(part, dict) else {}
 
 
-def dicts(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; of anything else none."""
-    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
-
-
 def finish_of(choice: Mapping[str, Any]) -> str | None:
     """The finish_reason; an empty one is none."""
     finish = choice.get("finish_reason")
@@ -73,8 +70,11 @@ def provider_error(value: Any, status: int | None = None, headers: Mapping[str, 
     """An UpstreamError from what stands under `error`: an object in OpenAI's shape, a string, anything."""
     fields = value if isinstance(value, dict) else {"message": value}
     code = fields.get("code")
+    words = safe_text(fields.get("message")) or _worded(status)
+    ours = status in _OURS
     return UpstreamError(
-        safe_text(fields.get("message")) or _worded(status),
+        f"The provider refused the gateway's own key (status {status})." if ours else words,
+        detail=words if ours else "",
         status=status,
         kind=_word(fields.get("type")),
         own_code=code if isinstance(code, int) and not isinstance(code, bool) else _word(code),
@@ -84,17 +84,36 @@ def provider_error(value: Any, status: int | None = None, headers: Mapping[str, 
     )
 
 
+def keep_secret(fault: ProviderFault, secret: str) -> None:
+    """Take a key of ours out of what the provider says: some quote it."""
+    if not secret:
+        return
+    fault.message, fault.detail = _without(fault.message, secret), _without(fault.detail, secret)
+    fault.param = fault.param and _without(fault.param, secret)
+    fault.headers = {name: _without(value, secret) for name, value in fault.headers.items()}
+    if isinstance(fault, UpstreamError):
+        fault.kind = fault.kind and _without(fault.kind, secret)
+        fault.own_code = _without(fault.own_code, secret) if isinstance(fault.own_code, str) else fault.own_code
+
+
+def _without(text: str, secret: str) -> str:
+    text = text.replace(secret, "***")
+    begun = next((n for n in range(len(secret) - 1, 7, -1) if text.removesuffix("…").endswith(secret[:n])), 0)  # left by a cut
+    return text.removesuffix("…")[:-begun] + "***" if begun else text
+
+
 def _worded(status: int | None) -> str:
     return "The provider reported an error." if status is None else f"The provider answered with status {status}."
 
 
 def _word(value: Any) -> str | None:
-    return value[:200] if isinstance(value, str) and value else None
+    return safe_text(value)[:200] or None
 
 
 def safe_text(value: Any) -> str:
     """A provider's words as one line of at most 500 characters, without markup or control characters."""
     if not isinstance(value, str):
         return ""
-    text = _SPACE.sub(" ", _TAG.sub(" ", value[: 20 * MAX_MESSAGE])).strip()
+    # White space first, so that none can stretch a tag beyond its pattern.
+    text = _SPACE.sub(" ", _TAG.sub(" ", _SPACE.sub(" ", value[: 20 * MAX_MESSAGE]))).strip()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

@@ -13,7 +13,7 @@ from ..call.clock import SYSTEM, Clock
 from ..exporters.record import Recorder
 from . import config as configuration
 from .changes import differences
-from .config import Config
+from .config import Config, Kinds
 from .endpoints import Endpoints
 from .gateway import Gateway
 from .mistakes import Mistake
@@ -32,6 +32,7 @@ class Setting:
     environ: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = SYSTEM
     everywhere: bool = False
+    kinds: Kinds | None = None
 
 
 class App:
@@ -64,15 +65,16 @@ class App:
 
     async def drain(self, patience: float | None = None) -> None:
         """Finish what runs, within `patience` seconds (`server.drain`), and close everything."""
-        await self.reload.stop()
         await self.server.drain(self.config.server.drain if patience is None else patience)
+        await self.reload.stop()
         await self.client.aclose()
+        self.setting.recorder.flush()
 
     def _gateway(self, config: Config) -> Gateway:
         return Gateway(config, self.client, clock=self.setting.clock, everywhere=self.setting.everywhere)
 
     def _load(self) -> Config:
-        return configuration.load(self.config.path or "", environ=self.setting.environ, kinds=self.config.kinds)
+        return configuration.load(self.config.path or "", environ=self.setting.environ, kinds=self.setting.kinds)
 
     def _apply(self, new: Config) -> None:
         old = self.config
@@ -114,7 +116,8 @@ async def run(app: App, *, host: str | None = None, port: int | None = None, rea
     at_once.cancel()
     if not draining.done():
         draining.cancel()
-        await app.server.close()
+        await asyncio.wait({draining})
+        await app.drain(0)
         return 130
     await draining
     return 0

@@ -80,9 +80,9 @@ def presented_key(headers: Headers) -> str:
     Raises:
         CallerFault: it shows two that differ, and nobody could say which was meant.
     """
-    bearer = [_bearer(value) for value in headers.getall("Authorization", [])]
-    plain = [*headers.getall("Api-Key", []), *headers.getall("X-Api-Key", [])] if len(bearer) != 1 or not bearer[0] else []
-    keys = {key.strip(" \t") for key in (*bearer, *plain) if key}
+    shown = [_bearer(value) for value in headers.getall("Authorization", [])]
+    shown += [key.strip(" \t") for name in ("Api-Key", "X-Api-Key") for key in headers.getall(name, [])]
+    keys = {key for key in shown if key}
     if len(keys) > 1:
         raise CallerFault("The request shows more than one API key; send one.", param="authorization")
     key = keys.pop() if keys else ""
@@ -91,7 +91,7 @@ def presented_key(headers: Headers) -> str:
 
 def _bearer(value: str) -> str:
     scheme, _, key = value.partition(" ")
-    return key if scheme.lower() == "bearer" else ""
+    return key.strip(" \t") if scheme.lower() == "bearer" else ""
 
 
 def _from_here(headers: Headers, *, has_body: bool) -> None:

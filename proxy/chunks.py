@@ -13,8 +13,8 @@ from typing import Any
 
 from ..call import sse
 from ..call.errors import UpstreamError, UpstreamIncomplete
-from ..call.events import Envelope, Usage
-from .answers import finish_of, has_content, provider_error, usage_of
+from ..call.events import Envelope, Usage, dicts
+from .answers import error_in, finish_of, has_content, provider_error, usage_of
 
 MAX_FRAME = 16 * 2**20  # bytes of one unfinished frame: longer is no event
 
@@ -26,47 +26,65 @@ class Chunks:
     """
 
     __slots__ = (
-        "_finished", "_hide_usage", "_pending", "_wanted", "content", "done", "envelope", "error", "finish", "malformed", "tail", "usage"
+        "_begun", "_finishes", "_hide_usage", "_pending", "_wanted", "content", "done", "envelope", "error", "malformed", "tail", "usage"
     )  # fmt: skip
 
     def __init__(self, *, hide_usage: bool = False, choices: int = 1) -> None:
-        self._pending = b""
+        self._pending = bytearray()
         self._hide_usage = hide_usage
         self._wanted = choices
-        self._finished: set[int] = set()
+        self._begun: set[int] = set()
+        self._finishes: dict[int, str] = {}
         self.content = False
         self.done = False
         self.error: UpstreamError | None = None
         self.envelope: Envelope | None = None
-        self.finish: str | None = None
         self.usage: Usage | None = None
         self.malformed = 0
         self.tail: bytes | None = None
 
     @property
+    def finish(self) -> str | None:
+        """The first choice's finish_reason."""
+        return self._finishes[min(self._finishes)] if self._finishes else None
+
+    @property
     def finished(self) -> bool:
-        """A finish_reason came for every choice."""
-        return len(self._finished) >= self._wanted
+        """A finish_reason came for every choice: for all that began if the provider says `[DONE]`, else for all asked for."""
+        enough = 1 if self.done else self._wanted
+        return len(self._finishes) >= enough and self._begun <= self._finishes.keys()
 
     def feed(self, data: bytes) -> bytes:
         """The frames that `data` completes, to be passed on now. After `done` or `error`: nothing more."""
-        if self._pending:
-            data = self._pending + data
-        end = len(data) if data.endswith(b"\n\n") else sse.whole_frames(data)
-        self._pending = data[end:]
-        if len(self._pending) > MAX_FRAME:
-            raise UpstreamError(f"The provider sent an event of more than {MAX_FRAME >> 20} MiB.")
-        whole = data[:end] if self._pending else data
-        if self.content and _plain(whole):
+        if self.done or self.error:
+            return b""
+        whole = data if data.endswith(b"\n\n") and not self._pending else self._completed(data)
+        # With several choices each must be seen to begin, so that its end can be missed.
+        if self.content and self._wanted == 1 and _plain(whole):
             return whole
         return self._parsed(whole)
 
+    def _completed(self, data: bytes) -> bytes:
+        """What waited and `data`, up to the last blank line; the rest waits. Only the new bytes are searched."""
+        seam = bytes(self._pending[-2:])  # a blank line may lie across two reads
+        end = sse.whole_frames(seam + data) - len(seam)
+        if end <= 0:
+            self._pending += data
+            whole = b""
+        else:
+            whole = bytes(self._pending) + data[:end]
+            self._pending = bytearray(data[end:])
+        if len(self._pending) > MAX_FRAME:
+            raise UpstreamError(f"The provider sent an event of more than {MAX_FRAME >> 20} MiB.")
+        return whole
+
     def end(self) -> bytes:
         """The network ended cleanly: what is left is a frame that lacks its blank line, passed on if it can be read."""
-        left, self._pending = self._pending, b""
-        if not left.strip() or self.done or self.error:
-            return b""
-        return self._parsed(left.rstrip(b"\r\n") + b"\n\n")
+        left, self._pending = bytes(self._pending).rstrip(b"\r\n") + b"\n\n", bytearray()
+        data = sse.data_of(left)
+        if not data or (data.strip() != b"[DONE]" and _object(data) is None):
+            return b""  # a piece of an event is none
+        return self._parsed(left)
 
     def _parsed(self, whole: bytes) -> bytes:
         passed = [frame for frame in sse.frames(whole) if self._pass(frame)]
@@ -89,27 +107,30 @@ class Chunks:
         return self._read(chunk)
 
     def _read(self, chunk: Mapping[str, Any]) -> bool:
-        if chunk.get("error"):
-            self.error = provider_error(chunk["error"])
+        error = error_in(chunk)
+        if error:
+            self.error = provider_error(error)
             return False
-        choices = [choice for choice in chunk.get("choices") or () if isinstance(choice, dict)]
-        if self.envelope is None and chunk.get("id"):
+        choices = dicts(chunk.get("choices"))
+        if self.envelope is None and (chunk.get("id") or chunk.get("model")):
             self.envelope = _envelope(chunk)
         for choice in choices:
             self._read_choice(choice)
         usage = usage_of(chunk.get("usage"))
-        if usage is not None:
-            self.usage, self.content = usage, True
-            return bool(choices) or not self._hide_usage
-        return True
+        if usage is None:
+            return True
+        self.usage = usage
+        self.content = self.content or not choices  # on a chunk that tells the role alone it is no content
+        return bool(choices) or not self._hide_usage
 
     def _read_choice(self, choice: Mapping[str, Any]) -> None:
         self.content = self.content or has_content(choice)
+        given = choice.get("index")
+        index = given if isinstance(given, int) else 0
+        self._begun.add(index)
         finish = finish_of(choice)
         if finish:
-            index = choice.get("index")
-            self._finished.add(index if isinstance(index, int) else 0)
-            self.finish = self.finish or finish
+            self._finishes.setdefault(index, finish)
 
     def check_ended(self) -> None:
         """The stream is over: was that its end?
@@ -125,19 +146,20 @@ class Chunks:
 
 
 def _plain(data: bytes) -> bool:
-    """Nothing in `data` but content: no end, no usage, no error. Wrongly False only costs a parse."""
+    """Nothing in `data` but content: no end, no usage, no error, no broken event. Wrongly False only costs a parse."""
     return (
         b"[DONE]" not in data
         and b'"error"' not in data
         and data.count(b'"usage"') == data.count(b'"usage":null')
         and data.count(b'"finish_reason"') == data.count(b'"finish_reason":null')
+        and data.count(b"\n\n") == data.count(b"}\n\n")
     )
 
 
 def _envelope(chunk: Mapping[str, Any]) -> Envelope:
     created = chunk.get("created")
     return Envelope(
-        id=str(chunk["id"]),
+        id=str(chunk.get("id") or ""),
         model=str(chunk.get("model") or ""),
         created=created if isinstance(created, int) else 0,
         object=str(chunk.get("object") or "chat.completion.chunk"),

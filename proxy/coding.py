@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from typing import Protocol
 
+from ..call.amounts import show_size
 from ..call.errors import UpstreamError
 
 KNOWN = ("gzip", "deflate")
-_PIECE = 1 << 20  # most bytes that one step inflates: a bomb comes out a piece at a time
+_PIECE = 1 << 18  # most bytes that one step inflates: a bomb comes out a piece at a time
 
 
 class Bytes(Protocol):
@@ -26,45 +27,53 @@ class Coded(Bytes, Protocol):
 def coding_of(header: bytes | None) -> str:
     """The content coding in lower case; "" for identity."""
     name = (header or b"").decode("latin-1").strip().lower()
-    return "" if name == "identity" else name.removeprefix("x-")
+    return {"identity": "", "x-gzip": "gzip"}.get(name, name)
 
 
 class Inflated:
-    """A gzip or deflate body, decoded as it comes."""
+    """A gzip or deflate body, decoded as it comes. A gzip body may be several, one after the other (RFC 1952, 2.2)."""
 
     def __init__(self, body: Bytes, coding: str) -> None:
         self._body = body
-        self._inflate = zlib.decompressobj(wbits=31 if coding == "gzip" else 15)
+        self._coding = coding
+        self._first = b""
         self._left = b""
-        self._raw_deflate = coding == "deflate"  # many servers send it without the zlib wrapper that RFC 9110 asks for
+        self._inflate: zlib._Decompress | None = None
 
     async def read(self) -> bytes:
-        while True:
-            if self._left:
-                return self._step(self._left) or await self.read()
-            data = await self._body.read()
-            if not data:
-                return self._ended()
+        while data := self._left or await self._body.read():
             piece = self._step(data)
             if piece:
                 return piece
+        return self._ended()
 
     def _step(self, data: bytes) -> bytes:
+        if self._inflate is None or self._inflate.eof:
+            self._first, self._left = self._first + data, b""
+            if len(self._first) < 2:
+                return b""  # the form shows in the first two bytes
+            data, self._first = self._first, b""
+            self._inflate = zlib.decompressobj(wbits=_form(self._coding, data))
         try:
             piece = self._inflate.decompress(data, _PIECE)
         except zlib.error:
-            if not self._raw_deflate:
-                raise UpstreamError("The provider's answer is not what its Content-Encoding says.") from None
-            self._inflate, self._raw_deflate = zlib.decompressobj(wbits=-15), False
-            return self._step(data)
-        self._raw_deflate = False
-        self._left = self._inflate.unconsumed_tail
+            raise UpstreamError("The provider's answer is not what its Content-Encoding says.") from None
+        self._left = self._inflate.unconsumed_tail or self._inflate.unused_data
         return piece
 
     def _ended(self) -> bytes:
-        if not self._inflate.eof:
+        rest = self._inflate.flush() if self._inflate else b""  # a few bytes, if the last piece was full to the brim
+        if self._first or self._inflate is None or not self._inflate.eof:
             raise UpstreamError("The provider's compressed answer stopped before its end.")
-        return b""
+        return rest
+
+
+def _form(coding: str, start: bytes) -> int:
+    """The wbits of zlib: many servers send deflate without the wrapper that RFC 9110 asks for."""
+    if coding == "gzip":
+        return 31
+    wrapped = start[0] & 15 == 8 and int.from_bytes(start[:2], "big") % 31 == 0
+    return 15 if wrapped else -15
 
 
 async def whole(body: Bytes, limit: int) -> bytes:
@@ -78,7 +87,7 @@ async def whole(body: Bytes, limit: int) -> bytes:
     while piece := await body.read():
         size += len(piece)
         if size > limit:
-            raise UpstreamError(f"The provider's answer is longer than {limit >> 20} MiB.")
+            raise UpstreamError(f"The provider's answer is longer than {show_size(limit)}.")
         pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

@@ -7,6 +7,8 @@ reset, a head that can't be trusted, bytes beyond the answer) aborts the connect
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Sequence
 from typing import Protocol, cast
 
@@ -18,7 +20,7 @@ from .origin import Key
 Body = Sequence[bytes | memoryview]
 
 HEAD_LIMIT = 64 * 1024
-JOINED = 64 * 1024  # up to here head and body go out in one write: a copy is cheaper than a system call
+JOINED = 128 * 1024  # up to here head and body go out in one write: a copy is cheaper than a system call
 SLICE = 256 * 1024
 
 CUT = "The provider's answer stopped before its end."
@@ -212,9 +214,20 @@ class Connection(asyncio.Protocol):
         self._ended(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, OSError) and self._busy and not self._complete:
+            self._last_words()
         self._ended(exc)
         self._parser = None  # it holds our methods: break the circle
         self._pool.gone(self)
+
+    def _last_words(self) -> None:
+        """A provider that refuses a large body (401, 413) closes, which resets us while we send; a failed write ends the transport before
+        it reads. The answer is still in the socket. (Under TLS it can't be read any more.)"""
+        transport = self._transport
+        if transport is not None and transport.get_extra_info("ssl_object") is None:
+            with contextlib.suppress(OSError):
+                while self._failure is None and (data := os.read(transport.get_extra_info("socket").fileno(), HEAD_LIMIT)):
+                    self.data_received(data)
 
     def _take_in(self, size: int) -> None:
         """Count what came: too much unread pauses the peer; too much that is neither head nor body ends it."""

@@ -6,16 +6,19 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..call.events import dicts
+
 _CHUNK = {"chat.completion": "chat.completion.chunk"}
 _WHOLE = {"chat.completion.chunk": "chat.completion"}
 _JOINED = ("content", "reasoning_content", "reasoning", "refusal")
+_CALLS = {"function": "arguments", "custom": "input"}  # what a tool call is, and what of it comes bit by bit
 
 
 def as_chunks(answer: Mapping[str, Any], *, usage_frame: bool) -> list[dict[str, Any]]:
     """The chunks of a stream that says what `answer` says: one a choice, the end of each, and the usage if asked for."""
     head = {k: v for k, v in answer.items() if k not in ("choices", "usage", "object")}
-    head["object"] = _CHUNK.get(answer.get("object", ""), answer.get("object", ""))
-    choices = [choice for choice in answer.get("choices") or () if isinstance(choice, dict)]
+    head["object"] = _renamed(_CHUNK, answer)
+    choices = dicts(answer.get("choices"))
     chunks = [{**head, "choices": [_opened_choice(choice)]} for choice in choices]
     chunks += [{**head, "choices": [_ended_choice(choice)]} for choice in choices]
     if usage_frame and answer.get("usage"):
@@ -29,84 +32,117 @@ def _opened_choice(choice: Mapping[str, Any]) -> dict[str, Any]:
         return {**rest, "finish_reason": None}
     delta = dict(choice["message"])
     if isinstance(delta.get("tool_calls"), list):
-        delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(delta["tool_calls"]) if isinstance(call, dict)]
+        delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(dicts(delta["tool_calls"]))]
     return {**rest, "delta": delta, "finish_reason": None}
 
 
 def _ended_choice(choice: Mapping[str, Any]) -> dict[str, Any]:
-    said = {"delta": {}} if "message" in choice else {"text": ""}
+    said: dict[str, Any] = {"delta": {}} if "message" in choice else {"text": ""}
     return {"index": choice.get("index", 0), **said, "finish_reason": choice.get("finish_reason") or "stop"}
 
 
 def as_whole(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The whole answer that a stream's chunks add up to."""
     answer: dict[str, Any] = {}
-    choices: dict[int, dict[str, Any]] = {}
+    choices: dict[int, _Choice] = {}
     for chunk in chunks:
         for name, value in chunk.items():
             if name != "choices" and (value is not None or name not in answer):
                 answer[name] = value
-        for choice in chunk.get("choices") or ():
-            if isinstance(choice, dict):
-                _add_choice(choices, choice)
-    answer["object"] = _WHOLE.get(answer.get("object", ""), answer.get("object", ""))
-    answer["choices"] = [choices[index] for index in sorted(choices)]
+        for choice in dicts(chunk.get("choices")):
+            index = choice["index"] if isinstance(choice.get("index"), int) else 0
+            choices.setdefault(index, _Choice(index)).add(choice)
+    answer["object"] = _renamed(_WHOLE, answer)
+    answer["choices"] = [choices[index].whole for index in sorted(choices)]
     return answer
 
 
-def _add_choice(choices: dict[int, dict[str, Any]], choice: Mapping[str, Any]) -> None:
-    index = choice["index"] if isinstance(choice.get("index"), int) else 0
-    whole = choices.setdefault(index, {"index": index, "finish_reason": None})
-    for name, value in choice.items():
-        if name == "delta" and isinstance(value, dict):
-            _add_delta(whole.setdefault("message", {"role": "assistant", "content": None}), value)
-        elif name == "text" and isinstance(value, str):
-            whole["text"] = whole.get("text", "") + value
-        elif name == "logprobs" and isinstance(value, dict):
-            _add_lists(whole, name, value)
-        elif name not in ("index", "delta") and (value or name not in whole):
-            whole[name] = value
+def _renamed(names: Mapping[str, str], answer: Mapping[str, Any]) -> str:
+    name = str(answer.get("object") or "")
+    return names.get(name, name)
 
 
-def _add_delta(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
-    for name, value in delta.items():
-        if name == "tool_calls" and isinstance(value, list):
-            _add_tool_calls(message.setdefault("tool_calls", []), value)
-        elif name in _JOINED and isinstance(value, str):
-            message[name] = (message.get(name) or "") + value
-        elif value is not None:
-            message[name] = value
+class _Choice:
+    """One choice, as far as its chunks have come."""
+
+    def __init__(self, index: int) -> None:
+        self.whole: dict[str, Any] = {"index": index, "finish_reason": None}
+        self._calls = ToolCalls()
+
+    def add(self, choice: Mapping[str, Any]) -> None:
+        whole = self.whole
+        for name, value in choice.items():
+            if name in ("delta", "message") and isinstance(value, dict):
+                self._add_delta(whole.setdefault("message", {"role": "assistant", "content": None}), value)
+            elif name == "text" and isinstance(value, str):
+                whole[name] = _joined(whole.get(name), value)
+            elif name == "logprobs" and isinstance(value, dict):
+                whole[name] = _longer(whole.get(name), value)
+            elif name not in ("index", "delta", "message") and (value or name not in whole):
+                whole[name] = value
+
+    def _add_delta(self, message: dict[str, Any], delta: Mapping[str, Any]) -> None:
+        for name, value in delta.items():
+            if name == "tool_calls":
+                for part in dicts(value):
+                    self._calls.add(part)
+                if self._calls.whole:
+                    message[name] = self._calls.whole
+            elif isinstance(value, list) or (name in _JOINED and isinstance(value, str)):
+                message[name] = _joined(message.get(name), value)
+            elif value is not None or name not in message:
+                message[name] = value
 
 
-def _add_tool_calls(calls: list[dict[str, Any]], parts: list[Any]) -> None:
-    """A part belongs to the call of its index, unless it brings a new id: then a new call has begun."""
-    for part in parts:
-        if not isinstance(part, dict):
-            continue
-        function = part.get("function") if isinstance(part.get("function"), dict) else {}
-        fresh = not calls or (part.get("id") and all(call.get("id") != part["id"] for call in calls))
-        if fresh:
-            calls.append({"id": part.get("id"), "type": part.get("type", "function"), "function": {"name": "", "arguments": ""}})
-        call = _call_of(calls, part)
-        call["function"]["name"] = call["function"]["name"] or function.get("name") or ""
-        call["function"]["arguments"] += function.get("arguments") or ""
+class ToolCalls:
+    """Tool calls, put together from the parts that a stream brings.
+
+    A new id begins a new call, whatever its index; so does a name at an index not seen yet. A part without an id belongs to the
+    latest call of its index, and if there is none, to the latest of all: providers number parts in every way.
+    """
+
+    def __init__(self) -> None:
+        self.whole: list[dict[str, Any]] = []
+        self._by_id: dict[str, dict[str, Any]] = {}
+        self._by_index: dict[Any, dict[str, Any]] = {}
+
+    def add(self, part: Mapping[str, Any]) -> None:
+        kind = next((kind for kind in _CALLS if isinstance(part.get(kind), dict)), "function")
+        given = part.get(kind)
+        new = given if isinstance(given, dict) else {}
+        name, words = new.get("name"), new.get(_CALLS[kind])
+        call = self._call_of(part, begins=bool(name))
+        said = call.setdefault(kind, {"name": "", _CALLS[kind]: ""})
+        said["name"] = said["name"] or (name if isinstance(name, str) else "")
+        if words:
+            said[_CALLS[kind]] += words if isinstance(words, str) else json.dumps(words)
+        call |= {other: value for other, value in part.items() if other not in ("id", "type", "index", *_CALLS) and value is not None}
+
+    def _call_of(self, part: Mapping[str, Any], *, begins: bool) -> dict[str, Any]:
+        own, index = part.get("id"), part.get("index")
+        own = own if isinstance(own, str) and own else None
+        index = index if isinstance(index, int) else None
+        known = self._by_id.get(own) if own else self._by_index.get(index)
+        if known is None and not own and self.whole and not begins:
+            known = self.whole[-1]
+        if known is None:
+            known = {"id": own, "type": part.get("type") or "function"}
+            self.whole.append(known)
+        if own:
+            self._by_id[own] = known
+        self._by_index[index] = known
+        return known
 
 
-def _call_of(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> dict[str, Any]:
-    named = [call for call in calls if part.get("id") and call.get("id") == part["id"]]
-    if named:
-        return named[0]
-    index = part.get("index")
-    return calls[index] if isinstance(index, int) and 0 <= index < len(calls) else calls[-1]
-
-
-def _add_lists(whole: dict[str, Any], name: str, value: Mapping[str, Any]) -> None:
-    had = whole.get(name) or {}
-    whole[name] = {
-        key: (had.get(key) or []) + part if isinstance(part, list) else part if part is not None else had.get(key)
+def _longer(had: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Logprobs: lists grow, the rest is taken over."""
+    before = had if isinstance(had, dict) else {}
+    return before | {
+        key: _joined(before.get(key), part) if isinstance(part, list) else before.get(key) if part is None else part
         for key, part in value.items()
     }
 
 
-def dumped(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
+def _joined(had: Any, new: Any) -> Any:
+    """A text or a list, longer by `new`; what was none gives way."""
+    return had + new if isinstance(had, type(new)) else new

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from ..call.call import Caller, Op
 from ..call.clock import Clock
 from ..call.errors import OurFault, Refused, SpangateError
-from ..call.seen import Seen
+from ..call.seen import Outcome, Seen
 from ..exporters.record import Recorder
 from . import answering, errors, pages, wire
 from .exchange import Exchange
@@ -81,7 +82,7 @@ class Endpoints:
             await self._page(exchange, gateway, op)
         except SpangateError as error:
             await self._refuse(exchange, error, seen)
-        except Exception as error:  # a defect of ours must cost one request, not the connection's silence
+        except Exception as error:  # noqa: BLE001 - a defect of ours must cost one request, not the connection's silence
             await self._refuse(exchange, _defect(error, seen), seen)
 
     async def _page(self, exchange: Exchange, gateway: Gateway, op: Op | None) -> None:
@@ -113,16 +114,16 @@ class Endpoints:
             caller = gateway.callers.who(exchange.headers, has_body=exchange.has_body)
             seen.organisation, seen.team, seen.key = caller.organisation, caller.team, caller.key
             guest = Guest(self.house, gateway.config.server)
-            await self._answer(exchange, gateway, op, caller, seen, guest)
+            await self._answer(exchange, gateway, seen, op=op, caller=caller, guest=guest)
         except SpangateError as error:
             await self._fail(exchange, error, seen)
         except asyncio.CancelledError:
-            if running.reason is None or running.task.uncancel():
+            if running.reason is None or running.task.uncancel() or seen.outcome is not None:
                 raise
-            await self._fail(exchange, running.reason, seen)
+            await self._fail(exchange, running.reason, seen, "failed")
         except ConnectionError:
             raise
-        except Exception as error:  # the other end of the isolation: a layer's defect becomes a 500 and a log line
+        except Exception as error:  # noqa: BLE001 - the other end of the isolation: a layer's defect becomes a 500 and a log line
             await self._fail(exchange, _defect(error, seen), seen)
         finally:
             if seen.outcome is None:
@@ -139,7 +140,7 @@ class Endpoints:
         seen.config_version = gateway.config.version
         return seen
 
-    async def _answer(self, exchange: Exchange, gateway: Gateway, op: Op, caller: Caller, seen: Seen, guest: Guest) -> None:
+    async def _answer(self, exchange: Exchange, gateway: Gateway, seen: Seen, *, op: Op, caller: Caller, guest: Guest) -> None:
         identity = gateway.config.settings.callers.headers
         user, labels = wire.labels_of(exchange.headers, identity.user, identity.thread)
         seen.user, seen.thread, seen.reply, seen.tags = user, labels.thread, labels.reply, dict(labels.tags)
@@ -151,11 +152,11 @@ class Endpoints:
         else:
             await answering.whole(call, events, exchange, lambda: self._end(seen, "completed", 200))
 
-    async def _fail(self, exchange: Exchange, error: SpangateError, seen: Seen) -> None:
+    async def _fail(self, exchange: Exchange, error: SpangateError, seen: Seen, outcome: Outcome | None = None) -> None:
         """End the call with `error`: as its answer, or as the last event of a stream that has begun."""
         if seen.outcome is None:
             status = 200 if exchange.started else errors.status_of(error)
-            self._end(seen, errors.outcome_of(error), status, errors.public_code(error))
+            self._end(seen, outcome or errors.outcome_of(error), status, errors.public_code(error))
         await self._refuse(exchange, error, seen)
 
     async def _refuse(self, exchange: Exchange, error: SpangateError, seen: Seen) -> None:
@@ -173,7 +174,7 @@ class Endpoints:
             headers = {"content-type": "application/json", **told, **errors.error_headers(error)}
             await exchange.answer(errors.status_of(error), headers, errors.error_body(error, seen))
 
-    def _end(self, seen: Seen, outcome: Any, status: int, code: str = "") -> None:
+    def _end(self, seen: Seen, outcome: Outcome, status: int, code: str = "") -> None:
         seen.end(outcome, status, code)
         self.recorder.record(seen)
 

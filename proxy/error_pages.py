@@ -21,9 +21,11 @@ class Page:
 
 _TEXTS = {
     "invalid_request": (
-        "The request can't be used as it is: its body is no JSON object in UTF-8, is nested deeper than 128 levels, names a field "
-        "twice, lacks a field or has one of the wrong type; or a header can't be kept. A provider's own 400 has this status too, with "
-        "the provider's words and `source: provider`.",
+        (
+            "The request can't be used as it is: its body is no JSON object in UTF-8, is nested deeper than 128 levels, names a field "
+            "twice, lacks a field or has one of the wrong type; or a header can't be kept. A provider's own 400 has this status too, "
+            "with the provider's words and `source: provider`."
+        ),
         "Read `message` and `param`: they name the field or header.",
     ),
     "content_blocked": (
@@ -31,8 +33,10 @@ _TEXTS = {
         "Take the content out, or ask whoever runs the gateway about the rule.",
     ),
     "invalid_api_key": (
-        "The key is missing, unknown, revoked or expired; which of them is not told. A gateway without teams answers this to "
-        "requests that don't come from a local program.",
+        (
+            "The key is missing, unknown, revoked or expired; which of them is not told. A gateway without teams answers this to "
+            "requests that don't come from a local program."
+        ),
         "Send `Authorization: Bearer sg-…` with a key from `spangate keys new`; `spangate keys list` shows what is valid.",
     ),
     "tool_not_allowed": ("The request offers a tool that this key may not use.", "Leave the tool out, or ask for it to be allowed."),

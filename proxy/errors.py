@@ -1,6 +1,6 @@
 """Errors → HTTP, in OpenAI's shape, so that every client raises its usual exception. The only place that knows statuses.
 
-    {"error": {"message", "type", "param", "code", "source", "request_id", "trace_id", "doc_url", …facts}}
+{"error": {"message", "type", "param", "code", "source", "request_id", "trace_id", "doc_url", …facts}}
 """
 
 from __future__ import annotations

@@ -22,6 +22,11 @@ class Exchange(Protocol):
     started: bool
     extra: Mapping[str, str]
 
+    @property
+    def arrived(self) -> bool:
+        """The whole body is here: reading it waits for nothing."""
+        ...
+
     async def read(self) -> bytes:
         """The next piece of the body, b"" at its end.
 

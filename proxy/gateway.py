@@ -59,7 +59,7 @@ class Gateway:
         """
         route = self._route_of(model)
         if route is None:
-            raise model_not_found(model, self._names(caller))
+            raise model_not_found(model, self._names(caller.team))
         key = (caller.team, route.pattern)
         found = self._nexts.get(key)
         if found is None:
@@ -71,7 +71,9 @@ class Gateway:
 
     def _build(self, team: str, route: Route) -> Next:
         listed = [cast("Policy", settings) for _, settings in self.config.policies_of(team or None)]
-        policies = in_order([self._access(team), *listed, *route.policies])
+        names = self._names(team)
+        rules = [rule.naming(names) if isinstance(rule, Access) else rule for rule in (self._access(team), *listed)]
+        policies = in_order([*rules, *route.policies])
         answer = chain([Attempt()], self.providers[route.provider].answer)
         return chain([Around(), *policies, partial(_to_target, route)], answer)
 
@@ -80,23 +82,23 @@ class Gateway:
         allowed = self.config.settings.teams[team].models if team else ["*"]
         return Access(models=tuple(allowed))
 
-    def _names(self, caller: Caller) -> list[str]:
-        """The exact names that a caller may ask for."""
-        return [route.pattern for route in self._routes if "*" not in route.pattern and self._allows(caller, route.pattern)]
+    def _names(self, team: str) -> list[str]:
+        """The exact names that a team's callers may ask for."""
+        return [route.pattern for route in self._routes if "*" not in route.pattern and self._allows(team, route.pattern)]
 
-    def _allows(self, caller: Caller, model: str) -> bool:
-        rules = [self._access(caller.team), *(s for _, s in self.config.policies_of(caller.team or None) if isinstance(s, Access))]
+    def _allows(self, team: str, model: str) -> bool:
+        rules = [self._access(team), *(s for _, s in self.config.policies_of(team or None) if isinstance(s, Access))]
         return all(rule.allows(model) for rule in rules)
 
     async def models(self, caller: Caller) -> list[str]:
         """What `/v1/models` lists: exact names, and for a pattern what its provider's own list holds."""
         open_ended = {route.provider: route for route in self._routes if "*" in route.pattern}
         lists = await asyncio.gather(*(self._list(name) for name in open_ended))
-        found = dict.fromkeys(self._names(caller))
+        found = dict.fromkeys(self._names(caller.team))
         for names in lists:
             for name in names:
                 route = self._route_of(name)
-                if route is not None and "*" in route.pattern and self._allows(caller, name):
+                if route is not None and "*" in route.pattern and self._allows(caller.team, name):
                     found[name] = None
         return list(found)
 
@@ -130,8 +132,8 @@ def _route(config: Config, name: str) -> Route:
 
 
 def _precedence(route: Route) -> tuple[bool, int]:
-    """Exact names first, then longer patterns before shorter ones."""
-    return "*" in route.pattern, -len(route.pattern)
+    """Exact names first, in the file's order, then longer patterns before shorter ones."""
+    return ("*" in route.pattern, -len(route.pattern) if "*" in route.pattern else 0)
 
 
 def callers_of(config: Config, clock: Clock, *, everywhere: bool = False) -> Callers:

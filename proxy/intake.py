@@ -72,11 +72,12 @@ async def read_all(exchange: Exchange, guest: Guest, server: Server) -> bytes:
         CallerFault: unsupported_encoding, request_too_large, request_timeout, or broken framing.
         Full: no room for it.
     """
-    coding = (exchange.headers.get("Content-Encoding") or "").strip().lower()
-    if coding not in ("", "identity"):
+    if any(coding.strip().lower() not in ("", "identity") for coding in exchange.headers.getall("Content-Encoding", [])):
         raise CallerFault("A request body must not be compressed; send it without Content-Encoding.", code="unsupported_encoding")
     if exchange.length is not None:
         guest.take(exchange.length)
+    if exchange.arrived:
+        return await _pieces(exchange, guest, counted=exchange.length is not None)
     await exchange.ask_for_body()
     try:
         async with asyncio.timeout(server.body_timeout):

@@ -2,13 +2,14 @@
 
 One fast pass (msgspec, top-level names to raw bytes) does the work; what it refuses, the strict standard parser decides. Refused
 are: what is not UTF-8, not an object, nested deeper than 128, holds NaN or Infinity (RFC 8259 has neither), or names a top-level
-field twice (a policy would read one value and the provider the other). A lone surrogate is JSON, so it is taken; such a body
-goes out ASCII-escaped.
+field twice (a policy would read one value and the provider the other). A lone surrogate is JSON, so it is taken, and goes out as
+the escape that it came as.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import re
 from collections.abc import Mapping
@@ -21,12 +22,12 @@ from ..call.body import Body
 from ..call.errors import CallerFault
 
 MAX_DEPTH = 128
-_LONG = 131072  # bytes from which the loop gets a turn between the passes
+_SLICE = 16384  # bytes that are looked over before the loop gets a turn
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _BLANK = re.compile(rb"[ \t\r\n]*")
 _NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"[]{}')
-_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: one level down, one level up
 
 
 async def read_body(raw: bytes) -> Body:
@@ -35,69 +36,94 @@ async def read_body(raw: bytes) -> Body:
     Raises:
         CallerFault: one of the reasons above.
     """
-    if not raw.isascii():
-        _utf8(raw)
-    await _turn(raw)
+    raw = raw.removeprefix(codecs.BOM_UTF8)  # RFC 8259, 8.1: a parser may ignore it
     try:
-        fields: Mapping[str, msgspec.Raw | bytes] = _fields(raw)
+        fields: Mapping[str, msgspec.Raw] = _fields(raw)
     except (msgspec.DecodeError, RecursionError):
         return _strictly(raw)
-    await _turn(raw)
-    await _shallow(raw)
+    await _look_over(raw)
     if not _each_once(raw, fields):
         return _strictly(raw)
     return Body(fields, raw)
 
 
-async def _turn(raw: bytes) -> None:
-    if len(raw) > _LONG:
-        await asyncio.sleep(0)
+async def _look_over(raw: bytes) -> None:
+    """Refuse what is not UTF-8 or nests too deep, a slice at a time."""
+    text, nesting = _Text(), _Nesting()
+    plain = raw.isascii()
+    for start in range(0, len(raw), _SLICE):
+        if start:
+            await asyncio.sleep(0)
+        piece = raw[start : start + _SLICE]
+        if not plain:
+            text.feed(piece, last=start + _SLICE >= len(raw))
+        nesting.feed(piece)
 
 
-def _utf8(raw: bytes) -> None:
-    try:
-        raw.decode()
-    except UnicodeDecodeError as error:
-        raise CallerFault(f"The body is not UTF-8 (byte {error.start + 1}).") from None
+class _Text:
+    """Bytes that must be UTF-8; a character may lie across two slices."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._at = 0
+
+    def feed(self, piece: bytes, *, last: bool) -> None:
+        begun = len(self._decoder.getstate()[0])
+        try:
+            self._decoder.decode(piece, last)
+        except UnicodeDecodeError as error:
+            raise CallerFault(f"The body is not UTF-8 (byte {self._at - begun + error.start + 1}).") from None
+        self._at += len(piece)
 
 
-async def _shallow(raw: bytes) -> None:
-    """Refuse what nests deeper than MAX_DEPTH. `raw` is valid JSON, so its brackets are balanced."""
-    if b"\\" in raw:
-        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # pairs first, so that what is left before a quote escapes it
-        await _turn(raw)
-    outside = raw.translate(None, _NOT_STRUCTURE).split(b'"')[::2]
-    brackets = b"".join(outside)
-    if len(brackets) <= 2 * MAX_DEPTH:
-        return
-    depth = 0
-    for start in range(0, len(brackets), 4096):
-        depths = list(accumulate(map(_STEP.__getitem__, brackets[start : start + 4096]), initial=depth))
-        if max(depths) > MAX_DEPTH:
-            raise CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.")
-        depth = depths[-1]
-        await asyncio.sleep(0)
+class _Nesting:
+    """How deep the brackets of a JSON document go that is known to be one, so that they are balanced."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._quoted = False
+        self._escape = b""
+
+    def feed(self, piece: bytes) -> None:
+        brackets = self._outside_strings(piece)
+        opened = brackets.count(b"[") + brackets.count(b"{")
+        if self._depth + opened > MAX_DEPTH:
+            deepest = max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b"), initial=self._depth))
+            if deepest > MAX_DEPTH:
+                raise CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.")
+        self._depth += 2 * opened - len(brackets)
+
+    def _outside_strings(self, piece: bytes) -> bytes:
+        piece = self._escape + piece
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")  # pairs first: what is left before a quote escapes it
+        self._escape = b"\\" if piece.endswith(b"\\") else b""
+        parts = piece.translate(None, _NOT_STRUCTURE).split(b'"')
+        outside = b"".join(parts[self._quoted :: 2])
+        self._quoted ^= len(parts) % 2 == 0
+        return outside
 
 
-def _each_once(raw: bytes, fields: Mapping[str, Any]) -> bool:
-    """Whether names and values of `fields`, in order, are all that stands in `raw`: then no name came twice.
+def _each_once(raw: bytes, fields: Mapping[str, msgspec.Raw]) -> bool:
+    """Whether these names and values, in order, are all that stands in `raw`: then no name came twice.
 
     False also for names that are written with escapes; the strict parser knows.
     """
-    at = _after_blank(raw, 0) + 1
+    if not fields or len(raw) == 1 + sum([len(name.encode()) + len(value) + 4 for name, value in fields.items()]):
+        return True  # not a byte is left for a second one
+    at, before = 0, b"{"
     for name, value in fields.items():
-        key = b'"' + name.encode("utf-8", "surrogatepass") + b'"'
-        at = _after_blank(raw, at)
-        if not raw.startswith(key, at):
-            return False
-        at = _after_blank(raw, at + len(key)) + 1
-        at = _after_blank(raw, at) + len(memoryview(value))
-        at = _after_blank(raw, at) + 1
-    return at == len(raw.rstrip()) + (0 if fields else 1)
+        for part in (before, b'"%b"' % name.encode(), b":", value):
+            at = _after_blank(raw, at)
+            if not raw.startswith(part, at):
+                return False
+            at += len(part)
+        before = b","
+    return raw[at:].strip() == b"}"
 
 
 def _after_blank(raw: bytes, at: int) -> int:
-    if at < len(raw) and raw[at] > 32:
+    if raw[at : at + 1] > b" ":
         return at
     blank = _BLANK.match(raw, at)
     return blank.end() if blank else at
@@ -105,36 +131,33 @@ def _after_blank(raw: bytes, at: int) -> int:
 
 def _strictly(raw: bytes) -> Body:
     """The standard parser's view of what msgspec refused or could not vouch for."""
+    names: list[str] = []
+
+    def outermost_last(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names[:] = [name for name, _ in pairs]
+        return dict(pairs)
+
     try:
-        value = json.loads(raw, object_pairs_hook=_pairs, parse_constant=_no_constant)
+        text = raw.decode()
+        value = _decoder(object_pairs_hook=outermost_last).decode(text)
     except RecursionError:
         raise CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.") from None
+    except UnicodeDecodeError as error:
+        raise CallerFault(f"The body is not UTF-8 (byte {error.start + 1}).") from None
     except json.JSONDecodeError as error:
-        raise CallerFault(f"The body is not JSON: {error.msg.lower()} at line {error.lineno}, column {error.colno}.") from None
-    except UnicodeDecodeError:
-        raise CallerFault("The body is not UTF-8.") from None
-    except ValueError:  # an integer of more digits than Python converts
-        raise CallerFault("The body is not usable JSON: a number is too long.") from None
-    if not isinstance(value, _Pairs):
+        said = error.msg.lower().removesuffix(" at")
+        raise CallerFault(f"The body is not JSON: {said} at line {error.lineno}, column {error.colno}.") from None
+    if not isinstance(value, dict):
         raise CallerFault("The body must be a JSON object.")
-    _no_duplicate(value.names)
-    if _depth(value.value) > MAX_DEPTH:
+    _no_duplicate(names)
+    if _depth(value) > MAX_DEPTH:
         raise CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.")
-    return Body({_escaped_name(name): json.dumps(_plain(part)).encode("ascii") for name, part in value.value.items()})
+    return Body(_cut(text, names), raw)
 
 
-class _Pairs:
-    """An object as the parser saw it, with every name in order."""
-
-    __slots__ = ("names", "value")
-
-    def __init__(self, names: list[str], value: dict[str, Any]) -> None:
-        self.names = names
-        self.value = value
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> _Pairs:
-    return _Pairs([name for name, _ in pairs], dict(pairs))
+def _decoder(**hooks: Any) -> json.JSONDecoder:
+    # Numbers stay text: nobody reads them here, and Python refuses to convert an integer of 5000 digits.
+    return json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant, **hooks)
 
 
 def _no_constant(name: str) -> Any:
@@ -150,25 +173,32 @@ def _no_duplicate(names: list[str]) -> None:
         seen.add(name)
 
 
-def _escaped_name(name: str) -> str:
-    return name.encode("utf-8", "replace").decode("utf-8")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, _Pairs):
-        return {name: _plain(part) for name, part in value.value.items()}
-    if isinstance(value, list):
-        return [_plain(part) for part in value]
-    return value
-
-
 def _depth(value: Any) -> int:
     """Nesting of a parsed value, its own level counted; level by level, so that depth costs no stack."""
-    deep, level = 0, [value]
-    while level and deep <= MAX_DEPTH + 1:
+    deep = 0
+    level: list[Any] = [value]
+    while level and deep <= MAX_DEPTH:
         deep += 1
-        parts: list[Any] = []
-        for item in level:
-            parts.extend(item.values() if isinstance(item, dict) else item.value.values() if isinstance(item, _Pairs) else item)
-        level = [part for part in parts if isinstance(part, list | dict | _Pairs)]
+        parts = [part for item in level for part in (item.values() if isinstance(item, dict) else item)]
+        level = [part for part in parts if isinstance(part, list | dict)]
     return deep
+
+
+def _cut(text: str, names: list[str]) -> dict[str, bytes]:
+    """The top-level fields of a good document as the bytes that they came as."""
+    value_at = _decoder().raw_decode
+    fields: dict[str, bytes] = {}
+    at = text.index("{")
+    for name in names:
+        _, at = value_at(text, _after_space(text, at + 1))
+        start = _after_space(text, text.index(":", at) + 1)
+        _, at = value_at(text, start)
+        fields[name] = text[start:at].encode()
+        at = _after_space(text, at)  # the comma
+    return fields
+
+
+def _after_space(text: str, at: int) -> int:
+    while text[at] in " \t\r\n":
+        at += 1
+    return at

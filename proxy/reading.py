@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ..call.call import Call
 from ..call.errors import ProviderFault, UpstreamError, UpstreamIncomplete
-from ..call.events import Closed, Delta, Event, Opened
+from ..call.events import Closed, Delta, Event, Opened, dicts, dumped
 from . import answers, convert
 from .chunks import Chunks
 from .coding import KNOWN, Bytes, coding_of, plain_body, whole
@@ -110,7 +110,7 @@ async def _let_end(body: Bytes) -> None:
     """The stream has said its end; only once HTTP's own end is read can another call use the connection. Often it comes in a
     segment of its own, a moment later; a longer wait isn't worth a connection."""
     try:
-        async with asyncio.timeout(LINGER):  # noqa: TID251 - nothing yields inside
+        async with asyncio.timeout(LINGER):
             while await body.read():
                 pass
     except (TimeoutError, ProviderFault):
@@ -136,7 +136,7 @@ async def _collected(call: Call, body: Bytes, opened: Opened) -> AsyncGenerator[
     await _let_end(body)
     answer = convert.as_whole(Delta(b"".join(said)).chunks)
     yield replace(opened, model=str(answer.get("model") or ""), stream=False, content_type="application/json")
-    yield Delta(convert.dumped(answer), sse=False)
+    yield Delta(dumped(answer), sse=False)
     yield Closed(chunks.usage, chunks.finish)
 
 
@@ -145,16 +145,12 @@ async def _whole(call: Call, body: Bytes, opened: Opened) -> AsyncGenerator[Even
     read = _Whole.read(raw, call.op)
     if call.head.stream:
         yield replace(opened, model=read.model)
-        answer = json.loads(raw, parse_constant=_null)
+        answer = _leniently(raw)
         yield Delta.saying(*convert.as_chunks(answer, usage_frame=call.head.usage_frame))
     else:
         yield replace(opened, model=read.model, stream=False, content_type="application/json")
         yield Delta(raw, sse=False)
     yield Closed(answers.usage_of(read.usage), read.finish)
-
-
-def _null(constant: str) -> None:
-    """NaN and Infinity pass where bytes pass; in what we write ourselves they are null."""
 
 
 class _Whole(msgspec.Struct, frozen=True):
@@ -175,8 +171,8 @@ class _Whole(msgspec.Struct, frozen=True):
         error = answers.error_in(fields)
         if error:
             raise answers.provider_error(error)
-        choices = answers.dicts(fields.get("choices"))
-        if op != "embeddings" and not choices:
+        choices = dicts(fields.get("choices"))
+        if not (fields.get("data") if op == "embeddings" else choices):
             raise UpstreamIncomplete("The provider's answer is empty.")
         model = fields.get("model")
         return cls(
@@ -191,10 +187,12 @@ class _Choice(msgspec.Struct):
 
 
 class _Narrow(msgspec.Struct):
+    object: Any = None
     model: Any = None
     usage: Any = None
     error: Any = None
     choices: list[_Choice] | None = None
+    data: msgspec.Raw = msgspec.Raw()
 
 
 _narrow = msgspec.json.Decoder(_Narrow).decode
@@ -207,12 +205,16 @@ def _narrowly(raw: bytes) -> Mapping[str, Any]:
     except (msgspec.DecodeError, RecursionError):
         return _leniently(raw)
     choices = [{"finish_reason": choice.finish_reason} for choice in read.choices or ()]
-    return {"model": read.model, "usage": read.usage, "error": read.error, "choices": choices}
+    return {**msgspec.structs.asdict(read), "choices": choices}
+
+
+def _null(constant: str) -> None:
+    """NaN and Infinity pass where bytes pass; in what we write ourselves they are null."""
 
 
 def _leniently(raw: bytes) -> Mapping[str, Any]:
     try:
-        value = json.loads(raw)
+        value = json.loads(raw, parse_constant=_null)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http import HttpVersion11, RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 from multidict import CIMultiDict
@@ -27,20 +28,24 @@ from .settings import Server as Limits
 log = logging.getLogger("spangate.proxy")
 
 IDLE = 75.0  # seconds that a kept connection may stay without a request
+LINGER = 2.0  # seconds for which what a refused client still sends is read and thrown away
+PARTING = 0.5  # seconds that a step of closing may take
 _BROKEN = "The request body stopped before its end, or its framing is broken."
 
 
 class Connection(RequestHandler):
     """A client's connection. The sweep looks at it every now and then; the times here are the loop's."""
 
-    __slots__ = ("answered", "head_bytes", "head_since", "limits", "stuck_bytes", "stuck_since", "wire")
+    __slots__ = ("answered", "gone", "head_bytes", "head_since", "limits", "refused", "stuck_bytes", "stuck_since", "wire")
 
     def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.limits = limits
+        self.gone: asyncio.Future[None] = self._loop.create_future()
         self.answered = 0
         self.head_bytes = 0
         self.head_since = 0.0
+        self.refused = 0.0
         self.stuck_bytes = 0
         self.stuck_since = 0.0
         self.wire: asyncio.Transport | None = None
@@ -52,9 +57,13 @@ class Connection(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.wire = None
+        if not self.gone.done():
+            self.gone.set_result(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self.refused:
+            return
         between = self._request_count == self.answered
         super().data_received(data)
         if not between:
@@ -65,7 +74,7 @@ class Connection(RequestHandler):
             self.head_since = self.head_since or self._loop.time()
             self.head_bytes += len(data)
             if self.head_bytes > self.limits.max_header:
-                self.refuse(CallerFault("The request's head is too large.", code="headers_too_large"))
+                self.refuse(_head_too_large())
 
     def done(self) -> None:
         """An exchange is over; what comes next is a head."""
@@ -73,20 +82,31 @@ class Connection(RequestHandler):
         self.head_since, self.head_bytes = 0.0, 0
 
     def refuse(self, error: SpangateError) -> None:
-        """Answer a request that never came to be one, and close."""
+        """Answer a request that never came to be one, and close: our side now, all of it when the client does or after LINGER,
+        for a reset would take the answer from a client that is still sending."""
+        if self.wire is None or self.refused:
+            return
+        self.refused = self._loop.time()
         body = error_body(error)
         status = status_of(error)
         head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        if self.transport is not None:
-            self.transport.write(head.encode() + body)
-        self.force_close()
+        self.wire.write(head.encode() + body)
+        self.wire.write_eof()
+        self.close()
+
+    def drop(self) -> None:
+        """Close at once, whatever was still to be written."""
+        if self.wire is not None:
+            self.wire.abort()
 
     def look(self, now: float) -> None:
         """Lose patience with a head that doesn't come to its end, and with a reader that takes nothing."""
         wire = self.wire
         if wire is None:
             return
-        if self.head_since and now - self.head_since > self.limits.header_timeout:
+        if self.refused and now - self.refused > LINGER:
+            wire.abort()
+        elif self.head_since and now - self.head_since > self.limits.header_timeout:
             self._give_up()
         waiting = wire.get_write_buffer_size()
         if not waiting or waiting < self.stuck_bytes or not self.stuck_since:
@@ -105,10 +125,15 @@ class Connection(RequestHandler):
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         """What aiohttp's parser refuses, in our shape."""
-        error = _parser_error(exc)
-        response = web.Response(status=status_of(error), body=error_body(error), content_type="application/json")
-        response.force_close()
-        return response
+        return _refusal(_parser_error(exc))
+
+
+def _refusal(error: SpangateError) -> web.Response:
+    """The answer to what never came to be a request; the connection ends with it."""
+    headers = {"Server": "spangate", "Connection": "close"}
+    response = web.Response(status=status_of(error), body=error_body(error), content_type="application/json", headers=headers)
+    response.force_close()
+    return response
 
 
 _REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
@@ -116,8 +141,16 @@ _REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 def _parser_error(exc: BaseException | None) -> CallerFault:
     if isinstance(exc, LineTooLong):
-        return CallerFault("The request's head is too large.", code="headers_too_large")
+        return _head_too_large()
     return CallerFault("This is not a request of HTTP/1.1 that can be answered safely.")
+
+
+def _head_too_large() -> CallerFault:
+    return CallerFault("The request's head is too large.", code="headers_too_large")
+
+
+def _head_size(message: RawRequestMessage) -> int:
+    return len(message.path) + sum([len(name) + len(value) + 4 for name, value in message.raw_headers])
 
 
 class AiohttpExchange:
@@ -137,6 +170,10 @@ class AiohttpExchange:
         self.started = False
         self.extra: Mapping[str, str] = {}
 
+    @property
+    def arrived(self) -> bool:
+        return self._request.content.is_eof()
+
     async def read(self) -> bytes:
         try:
             return await self._request.content.readany()
@@ -144,17 +181,15 @@ class AiohttpExchange:
             raise CallerFault(_BROKEN) from None
 
     async def ask_for_body(self) -> None:
-        if self.headers.get("Expect") and self._request.version >= (1, 1) and not self._request.content.is_eof():
+        if self.headers.get("Expect") and self._request.version >= HttpVersion11 and not self._request.content.is_eof():
             transport = self._request.transport
             if transport is not None:
                 transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         self.started = True
-        self._response = response = web.StreamResponse(status=status, headers=self._headers(headers))
-        if self._close:
-            response.force_close()
-        await response.prepare(self._request)
+        self._close = self._close or self._request.version < HttpVersion11  # which knows no other end of such an answer
+        await self._prepare(web.StreamResponse(status=status, headers=self._headers(headers)))
 
     async def write(self, data: bytes) -> None:
         assert self._response is not None
@@ -166,23 +201,27 @@ class AiohttpExchange:
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.started = True
-        self._response = response = web.Response(status=status, headers=self._headers(headers), body=body)
-        if self._close:
-            response.force_close()
-        await response.prepare(self._request)
+        response = web.Response(status=status, headers=self._headers(headers), body=body)
+        await self._prepare(response)
         await response.write_eof()
 
     def close_after(self) -> None:
         self._close = True
 
     def abort(self) -> None:
-        if self._connection.wire is not None:
-            self._connection.wire.abort()
+        self._connection.drop()
 
     def finished(self) -> web.StreamResponse:
         """What aiohttp wants back. Without an answer (the exchange was aborted) there is nobody to read this one."""
         self._connection.done()
         return self._response or web.Response(status=500)
+
+    async def _prepare(self, response: web.StreamResponse) -> None:
+        """A client whose body was not read is told that the connection ends: the rest of it is no next request."""
+        self._response = response
+        if self._close or not self._request.content.is_eof():
+            response.force_close()
+        await response.prepare(self._request)
 
     def _headers(self, headers: Mapping[str, str]) -> CIMultiDict[str]:
         return CIMultiDict({"Server": "spangate", **headers, **self.extra})
@@ -250,7 +289,7 @@ class Server:
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=IDLE,
-            lingering_time=2.0,
+            lingering_time=LINGER,
             max_line_size=limits.max_header,
             max_field_size=limits.max_header,
             max_headers=256,
@@ -266,6 +305,8 @@ class Server:
             self._http.limits = limits
 
     async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
+        if _head_size(request._message) > self._limits.max_header:  # it came at once, so that nobody had counted
+            return _refusal(_head_too_large())
         exchange = AiohttpExchange(request)
         await self.endpoints(exchange)
         return exchange.finished()
@@ -282,28 +323,36 @@ class Server:
         self._sweep = loop.call_later(max(every, 0.01), self._look_around)
 
     async def drain(self, patience: float) -> None:
-        """Refuse new calls, give running ones `patience` seconds, end the rest with an error, close everything."""
+        """Refuse new calls, give running ones `patience` seconds, end the rest with an error, close everything. It takes two seconds
+        longer than `patience` at most, and so long only for clients that don't read."""
         endpoints = self.endpoints
         endpoints.draining = True
-        tasks = {running.task for running in endpoints.running}
-        if tasks:
-            await asyncio.wait(tasks, timeout=patience)
+        until = asyncio.get_running_loop().time() + patience
+        await _wait({running.task for running in endpoints.running}, patience)
         left = list(endpoints.running)
         for running in left:
             running.stop(draining())
-        if left:
-            await asyncio.wait({running.task for running in left}, timeout=1.0)
-        await self.close()
+        await _wait({running.task for running in left}, PARTING)
+        await self._close(until)
 
-    async def close(self) -> None:
-        """Stop listening and drop every connection."""
-        if self._sweep is not None:
-            self._sweep.cancel()
+    async def _close(self, until: float) -> None:
+        """Stop listening, and close every connection once its client has taken what was written, or else at `until`."""
         if self._listener is not None:
             self._listener.close()
         if self._http is not None:
+            connections = [each for each in self._http.connections if isinstance(each, Connection)]
             self._http.pre_shutdown()
-            await self._http.shutdown(0.5)
+            await self._http.shutdown(PARTING / 2)
+            await _wait({each.gone for each in connections}, max(until - asyncio.get_running_loop().time(), PARTING))
+            for each in connections:
+                each.drop()
+        if self._sweep is not None:
+            self._sweep.cancel()
+
+
+async def _wait(futures: Collection[asyncio.Future[Any]], longest: float) -> None:
+    if futures:
+        await asyncio.wait(futures, timeout=longest)
 
 
 def _address(sockets: Sequence[socket.socket], host: str) -> Address:

@@ -48,8 +48,8 @@ class Reply(Protocol):
 class Sender(Protocol):
     """Who can send a request to an origin: Upstream, and the variant that goes through a proxy."""
 
-    resends: int
-
+    @property
+    def resends(self) -> int: ...
     async def send(self, method: bytes, origin: Origin, path: str, headers: Headers, body: Body, *, connect: float) -> Reply: ...
     async def aclose(self) -> None: ...
 
@@ -160,7 +160,7 @@ class Upstream:
         connection = Connection(self, origin.key, self._read_limit)
         made = False
         try:
-            async with asyncio.timeout(limit):  # noqa: TID251 - nothing yields inside
+            async with asyncio.timeout(limit):
                 await open_transport(connection, origin, limit)
             made = True
         except TimeoutError as error:

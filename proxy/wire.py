@@ -5,13 +5,10 @@ Everything else in the body is the provider's business and goes through untouche
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
-
-import msgspec
 
 from ..call.body import Body
 from ..call.call import Call, Caller, Head, Labels, Op
@@ -59,28 +56,20 @@ def _model(body: Body) -> str:
 
 def _field(body: Body, name: str, kind: type, wanted: str) -> Any:
     """A field's value, None if it is absent or null; a bool is no number here."""
-    raw = body.fields.get(name)
-    if raw is None:
-        return None
-    value = _value(raw)
+    value = body.get(name)
     if value is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
         raise CallerFault(f"'{name}' must be {wanted}.", param=name)
     return value
 
 
-def _value(raw: msgspec.Raw | bytes) -> Any:
-    try:
-        return msgspec.json.decode(raw)
-    except msgspec.DecodeError:  # a lone surrogate, which the standard parser takes
-        return json.loads(bytes(memoryview(raw)))
-
-
 def _output_cap(body: Body) -> int | None:
-    caps = [_field(body, name, int, "a whole number") for name in ("max_tokens", "max_completion_tokens")]
-    given = [cap for cap in caps if cap is not None]
-    if any(cap < 0 for cap in given):
-        raise CallerFault("'max_tokens' must not be negative.", param="max_tokens")
-    return max(given, default=None)
+    caps = []
+    for name in ("max_tokens", "max_completion_tokens"):
+        cap = _field(body, name, int, "a whole number")
+        if cap is not None and cap < 0:
+            raise CallerFault(f"'{name}' must not be negative.", param=name)
+        caps.append(cap)
+    return max((cap for cap in caps if cap is not None), default=None)
 
 
 def _usage_frame(body: Body) -> bool:

@@ -14,6 +14,9 @@ from spangate.call.seen import Seen
 from spangate.proxy import config
 from spangate.proxy.app import App, Setting
 from spangate.proxy.server import Address
+from spangate.proxy.upstream import Upstream
+
+KINDS = config.Kinds()  # found once: to look for plug-ins takes longer than most tests
 
 
 class Kept:
@@ -26,6 +29,9 @@ class Kept:
     def record(self, seen: Seen) -> None:
         self.seen.append(seen)
         self._changed.set()
+
+    def flush(self) -> None:
+        """Nothing waits: `seen` is it."""
 
     async def until(self, true: Callable[[list[Seen]], bool], seconds: float = 5.0) -> list[Seen]:
         """Wait until `true` of what was recorded."""
@@ -49,6 +55,17 @@ class Running:
         self.kept = kept
         self.url = f"{address.url}/v1"
 
+    async def settled(self, seconds: float = 2.0) -> None:
+        """Wait until no call is under way, and none holds a place, a body or a provider's connection."""
+        async with asyncio.timeout(seconds):
+            while self.held() != (0, 0, 0, 0):
+                await asyncio.sleep(0.002)
+
+    def held(self) -> tuple[int, int, int, int]:
+        endpoints, client = self.app.endpoints, self.app.client
+        assert isinstance(client, Upstream)
+        return len(endpoints.running), endpoints.house.calls, endpoints.house.body_bytes, client.in_use
+
 
 @asynccontextmanager
 async def gateway(
@@ -59,7 +76,7 @@ async def gateway(
     path.write_text(yaml, encoding="utf-8")
     kept = Kept()
     environ = environ or {}
-    app = App(config.load(path, environ=environ), Setting(kept, environ, clock))
+    app = App(config.load(path, environ=environ, kinds=KINDS), Setting(kept, environ, clock))
     running = Running(app, await app.start("127.0.0.1", 0), kept)
     try:
         yield running

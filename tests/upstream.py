@@ -151,7 +151,7 @@ class Misbehaving:
             self._fillers = [sock, *fill_backlog(self.port)]
         else:
             loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(lambda: Connection(self), sock=sock, ssl=self._tls)
+            self._server = await loop.create_server(lambda: Connection(self), sock=sock, ssl=self._tls, backlog=1024)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -201,10 +201,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(0)
+        self._transport.set_write_buffer_limits(high=1, low=0)  # so that _flushed means flushed (0 would never resume under TLS)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._server.mute:
-            self._transport.pause_reading()
         self._server.connections.append(self)
         self._server.tell()
         self._task = asyncio.get_running_loop().create_task(self._serve())
@@ -259,6 +257,8 @@ class Connection(asyncio.Protocol):
             await self.gone.wait()
 
     async def _serve(self) -> None:
+        if self._server.mute and self._transport is not None:
+            self._transport.pause_reading()  # not in connection_made: uvloop begins to read after it
         while (request := await self._next_request()) is not None:
             what = self._server.next_play(request)
             for step in what.steps:

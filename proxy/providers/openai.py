@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from ... import __version__
 from ...call.body import Body
 from ...call.call import Call, Target
 from ...call.errors import ProviderFault, UpstreamError
-from ...call.events import Event, Opened
+from ...call.events import Event, Opened, dicts
 from .. import answers
 from ..coding import plain_body, whole
 from ..reading import MAX_WHOLE, events_of
@@ -90,21 +90,23 @@ class OpenAIProvider:
         self._client = parts.client
         self._origin = Origin.parse(settings.base_url or traits.base_url or "")
         self._asks_usage = traits.stream_options
-        self._headers = _headers(settings.api_key)
+        self._key = settings.api_key.get_secret_value() if settings.api_key else ""
+        self._headers = _headers(self._key)
 
-    async def answer(self, call: Call) -> AsyncIterator[Event]:
+    async def answer(self, call: Call) -> AsyncGenerator[Event, None]:
         assert call.target is not None
         asks_usage = self._asks_usage and call.head.stream and not call.head.usage_frame
         body = outgoing(call.body, call.model, call.target, asks_usage=asks_usage)
-        answer = await self._client.send(
-            b"POST", self._origin, PATHS[call.op], self._headers, body.pieces(), connect=call.connect
-        )
+        answer = await self._client.send(b"POST", self._origin, PATHS[call.op], self._headers, body.pieces(), connect=call.connect)
         try:
             if answer.status != 200:
                 raise await refusal(answer)
-            async with aclosing(events_of(call, answer, self._opened(answer), hide_usage=asks_usage)) as events:
+            async with aclosing(await events_of(call, answer, self._opened(answer), hide_usage=asks_usage)) as events:
                 async for event in events:
                     yield event
+        except ProviderFault as fault:
+            answers.keep_secret(fault, self._key)
+            raise
         finally:
             answer.close()
 
@@ -118,17 +120,16 @@ class OpenAIProvider:
         except ProviderFault:
             return []
         try:
-            listed = json.loads(await whole(answer, MAX_WHOLE)) if answer.status == 200 else {}
+            listed = json.loads(await whole(plain_body(answer), MAX_WHOLE)) if answer.status == 200 else {}
             data = listed.get("data") if isinstance(listed, dict) else None
-            return [str(model["id"]) for model in data or () if isinstance(model, dict) and model.get("id")]
-        except (ProviderFault, ValueError):
+            return [model["id"] for model in dicts(data) if isinstance(model.get("id"), str)]
+        except (ProviderFault, ValueError, RecursionError):
             return []
         finally:
             answer.close()
 
 
-def _headers(api_key: SecretStr | None) -> list[tuple[bytes, bytes]]:
-    key = api_key.get_secret_value() if api_key else ""
+def _headers(key: str) -> list[tuple[bytes, bytes]]:
     return [
         (b"content-type", b"application/json"),
         (b"accept", b"application/json, text/event-stream"),
@@ -144,7 +145,8 @@ def outgoing(body: Body, model: str, target: Target, *, asks_usage: bool) -> Bod
     if target.model != model:
         changes["model"] = target.model
     if asks_usage:
-        changes["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        given = body.get("stream_options")
+        changes["stream_options"] = {**(given if isinstance(given, dict) else {}), "include_usage": True}
     return body.changed(**changes) if changes else body
 
 
@@ -159,7 +161,10 @@ async def refusal(answer: Reply) -> UpstreamError:
         parsed = json.loads(said)
     except (ValueError, RecursionError):
         parsed = None
-    told = parsed.get("error", parsed.get("detail", parsed.get("message"))) if isinstance(parsed, dict) else _text(said)
+    parsed = parsed[0] if isinstance(parsed, list) and parsed else parsed  # Gemini's way
+    told: Any = said.decode("utf-8", "replace")
+    if isinstance(parsed, dict):
+        told = next((parsed[name] for name in ("error", "detail", "message") if parsed.get(name)), None)
     return answers.provider_error(told, answer.status, headers)
 
 

@@ -79,8 +79,10 @@ def test_embeddings_and_long_prompts_are_answered(bench: Bench) -> None:
 def test_what_goes_wrong_is_a_failure_and_no_answer(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     with bench.started(["direct"]) as (direct,):
         sample = measure(bench.driver, bench.folder, direct, replace(CASES[0], path="/nowhere"), 0.1)
-    assert (sample.answered, sample.failed > 0, math.isnan(sample.cpu_per_1000)) == (0, True, True)
-    assert "status 404" in capsys.readouterr().out
+    assert (sample.answered, sample.failed > 0, math.isnan(sample.cpu_per_1000), math.isnan(sample.p50)) == (0, True, True, True)
+    told = capsys.readouterr().out
+    assert "status 404" in told
+    assert "No such path." in told
 
 
 def test_nobody_is_left_running(bench: Bench) -> None:
@@ -172,8 +174,10 @@ def test_a_goal_is_met_or_missed() -> None:
 
 def test_what_was_not_measured_does_not_pass() -> None:
     assert not Line("", math.nan, "", 1).passed
-    unanswered = Run([of(proxy, "whole16", answered=0) for proxy in ("direct", "nginx", "spangate")])
-    assert "FAIL" in {line.verdict for line in lines(unanswered)}
+    unanswered = Run([of(proxy, "one", answered=0, p50=math.nan) for proxy in ("direct", "nginx", "spangate")])
+    (latency, *_) = lines(unanswered)
+    assert (latency.words.split(",")[0], latency.verdict) == ("added median latency", "FAIL")
+    assert '"p50": null' in json.dumps(outcome(*unanswered.samples).as_json(), allow_nan=False)
 
 
 def test_without_nginx_its_goals_are_not_judged() -> None:

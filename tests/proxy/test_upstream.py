@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from spangate.call.errors import ProviderFault, UpstreamIncomplete, UpstreamTime
 from spangate.proxy.upstream import Answer, Body, Headers, Origin, Reply, Sender, Upstream
 
 from upstream import (
+    LAST_CHUNK,
     C,
     D,
     End,
@@ -30,7 +32,6 @@ from upstream import (
     error,
     http,
     play,
-    raw_head,
     refusing_port,
     self_signed,
     sse,
@@ -128,7 +129,8 @@ async def test_a_path_that_is_none_of_ours(path: str) -> None:
 async def test_bodies_of_any_size(size: int) -> None:
     body = random.Random(size).randbytes(size)
     async with Misbehaving(play(OK)) as server, client() as upstream:
-        for parts in ([body], [memoryview(body)], [body[:5], memoryview(body)[5:70_000], b"", body[70_000:]]):
+        bodies: list[Body] = [[body], [memoryview(body)], [body[:5], memoryview(body)[5:70_000], b"", body[70_000:]]]
+        for parts in bodies:
             assert await asked(upstream, server, parts) == b"ok"
             assert server.requests[-1].body == body
         assert (len(server.connections), upstream.idle) == (1, 1)
@@ -166,11 +168,43 @@ async def test_an_answer_before_the_body_is_sent(status: int, end: End) -> None:
             assert (await server.connection(round)).received < 30 * MIB
 
 
+async def test_a_refusal_that_resets_us_while_we_send() -> None:
+    """The server runs in a thread of its own, so that its answer and its reset may come between a read and a write."""
+    port, stop = asyncio.get_running_loop().create_future(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def serve() -> None:
+        async with Misbehaving(play(error(413), end="fin"), early=True) as server:
+            loop.call_soon_threadsafe(port.set_result, server.port)
+            await asyncio.to_thread(stop.wait)
+
+    async def lane(origin: Origin) -> None:
+        for _ in range(25):
+            answer = await upstream.send(b"POST", origin, "/x", [], [bytes(30 * MIB)], connect=5)
+            assert answer.status == 413
+            assert b'"error"' in await answer.whole(1000)
+            answer.close()
+
+    serving = asyncio.create_task(asyncio.to_thread(asyncio.run, serve()))
+    try:
+        async with client() as upstream, asyncio.TaskGroup() as lanes:
+            origin = Origin.parse(f"http://127.0.0.1:{await port}")
+            for _ in range(8):
+                lanes.create_task(lane(origin))
+    finally:
+        stop.set()
+        await serving
+
+
 async def test_an_early_answer_with_its_own_body_to_come() -> None:
-    async with Misbehaving(play(raw_head(200), b"more", (b" later", 0.02), end="fin"), early=True) as server, client() as upstream:
+    async with (
+        Misbehaving(play(sse_head(), chunk(b"more"), (chunk(b" later"), 0.02), LAST_CHUNK, end="hold"), early=True) as server,
+        client() as upstream,
+    ):
         answer = await ask(upstream, server, [bytes(30 * MIB)])
         assert await answer.whole(1000) == b"more later"
         answer.close()
+        assert upstream.open == 0
 
 
 # the pool
@@ -420,7 +454,7 @@ async def test_a_certificate_that_nobody_vouches_for() -> None:
 async def test_a_certificate_for_another_host() -> None:
     async with Misbehaving(play(OK), tls=self_signed().server) as server, client() as upstream:
         with pytest.raises(UpstreamUnreachable, match="TLS certificate is not trusted"):
-            await upstream.send(b"POST", trusting(server, "localhost.localdomain"), "/x", [], [], connect=5)
+            await upstream.send(b"POST", trusting(server, "0.0.0.0"), "/x", [], [], connect=5)
 
 
 @pytest.mark.parametrize("end", ["fin", "rst"])

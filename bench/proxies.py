@@ -1,0 +1,117 @@
+"""What stands between the driver and the mock: nothing (direct), nginx, spangate; how each is configured and started.
+
+nginx passes everything on and does nothing else: no log, no limit, no check. It is the yardstick, not a rival.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from processes import Process, Unusable, free_port
+
+MODEL = "bench-model"
+
+NGINX = """
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log {folder}/nginx-error.log;
+events {{ worker_connections 2048; }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/nginx-body;
+  proxy_temp_path {folder}/nginx-proxy;
+  fastcgi_temp_path {folder}/nginx-fastcgi;
+  uwsgi_temp_path {folder}/nginx-uwsgi;
+  scgi_temp_path {folder}/nginx-scgi;
+  client_body_buffer_size 512k;
+  client_max_body_size 64m;
+  keepalive_requests 100000000;
+  upstream mock {{ server 127.0.0.1:{mock}; keepalive 128; keepalive_requests 100000000; }}
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      proxy_pass http://mock;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_buffering off;
+    }}
+  }}
+}}
+"""
+
+SPANGATE = """
+server: {{port: {port}, drain: 1s, max_bodies: {max_bodies}}}
+providers:
+  mock: {{kind: openai, base_url: "http://127.0.0.1:{mock}/v1", api_key: sk-mock}}
+models:
+  {model}: {{targets: [{{provider: mock}}]}}
+teams:
+  bench: {{keys: [{{name: bench, hash: "sha256:{hash}"}}]}}
+"""
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A way to the mock: where it is asked, with which key, and the process that is charged for it."""
+
+    name: str
+    port: int
+    key: str = "none"
+    process: Process | None = None
+
+    def cpu_seconds(self) -> float:
+        return self.process.cpu_seconds() if self.process else 0.0
+
+    def peak_rss(self) -> float:
+        return self.process.peak_rss() if self.process else 0.0
+
+
+def find_nginx() -> str | None:
+    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+
+
+def find_spangate() -> str:
+    beside = Path(sys.executable).with_name("spangate")
+    found = str(beside) if beside.exists() else shutil.which("spangate")
+    if found is None:
+        raise Unusable("spangate is not installed in this environment; `make bench` installs it")
+    return found
+
+
+def start_mock(program: Path, folder: Path, cpu: int | None) -> tuple[Process, int]:
+    port = free_port()
+    mock = Process([str(program), str(port)], folder, "mock", cpu=cpu)
+    mock.wait_until_it_listens(port)
+    return mock, port
+
+
+def start_nginx(program: str, folder: Path, mock: int, cpu: int | None) -> Proxy:
+    port = free_port()
+    settings = folder / "nginx.conf"
+    settings.write_text(NGINX.format(folder=folder, mock=mock, port=port), "utf-8")
+    process = Process([program, "-p", str(folder), "-c", str(settings)], folder, "nginx", cpu=cpu)
+    process.wait_until_it_listens(port)
+    return Proxy("nginx", port, process=process)
+
+
+def start_spangate(
+    folder: Path, mock: int, cpu: int | None, *, max_bodies: str = "1GiB", name: str = "spangate", program: Sequence[str] = ()
+) -> Proxy:
+    """As in production: a team, a key, the line a call on; its output goes to a file. `program` runs it in its own way."""
+    port, key = free_port(), "sg-" + secrets.token_urlsafe(32)
+    settings = folder / f"{name}.yaml"
+    fingerprint = hashlib.sha256(key.encode()).hexdigest()
+    settings.write_text(SPANGATE.format(port=port, mock=mock, model=MODEL, hash=fingerprint, max_bodies=max_bodies), "utf-8")
+    environment = {word: value for word, value in os.environ.items() if not word.startswith(("OPENAI_", "OTEL_", "SPANGATE_", "PYTHON"))}
+    command = [*(program or [find_spangate()]), "serve", "-c", str(settings)]
+    process = Process(command, folder, name, cpu=cpu, environment=environment)
+    process.wait_until_it_listens(port)
+    return Proxy("spangate", port, key, process)

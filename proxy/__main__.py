@@ -1,0 +1,5 @@
+"""`python -m spangate.proxy` is `spangate`."""
+
+from .cli import main
+
+main()

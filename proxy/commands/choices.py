@@ -1,0 +1,23 @@
+"""Words that options take. Apart, because the command line needs them before any command is loaded."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Format(StrEnum):
+    """How `check` tells what it found."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+    sarif = "sarif"
+
+
+class Level(StrEnum):
+    """From where on `serve` logs."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"

@@ -1,0 +1,194 @@
+"""`spangate demo`: a gateway, three teams, and what becomes of their calls, in a few seconds and without a file left.
+
+The client is OpenAI's own package, unchanged: it is imported here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from openai import APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
+
+from ...call.seen import Seen
+from ..app import App, Setting
+from .demo_page import Page
+from .demo_setting import CONFIGURATION, TEAMS, Stage, stage
+from .failure import Failure
+from .serve import new_loop
+
+STARTED = "Three teams with a key each. A script answers: nothing leaves this machine."
+WEATHER: Any = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+CROWD = [
+    *[("search", "fast", "What is the capital of Italy?")] * 9,
+    *[("support", "strong", "Another customer wants a refund.")] * 6,
+    *[("interns", "fast", "What is the capital of Italy?")] * 4,
+    *[("interns", "strong", "Write my essay.")] * 2,
+]
+NEXT = (
+    ("spangate init", "writes a spangate.yaml for the keys that you have"),
+    ("spangate serve", "runs the gateway; with OPENAI_API_KEY it needs no file"),
+    ("spangate --help", "every command, with examples"),
+)
+
+
+def demo(began: float) -> int:
+    """Run the demo, which began at this moment of the monotonic clock; the exit code."""
+    page = Page()
+    with TemporaryDirectory(prefix="spangate-demo-") as folder, asyncio.Runner(loop_factory=new_loop()) as runner:
+        try:
+            runner.run(_run(page, Path(folder)))
+        except asyncio.CancelledError:
+            return 128 + signal.SIGTERM
+        except OpenAIError as error:
+            raise Failure(f"a call of the demo failed: {error}") from error
+    page.end(time.monotonic() - began, NEXT)
+    return 0
+
+
+async def _run(page: Page, folder: Path) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    ready = stage(folder)
+    told = Told()
+    app = App(ready.config, Setting(told))
+    address = await app.start("127.0.0.1", 0)
+    try:
+        # No proxy of the environment for a call to this machine, and no certificates to load.
+        async with DefaultAsyncHttpxClient(trust_env=False, verify=False) as http:
+            await Play(page, ready, told, f"{address.url}/v1", http).perform()
+    finally:
+        await app.drain(0)
+
+
+class Told:
+    """A Recorder: every call that has ended, oldest first."""
+
+    def __init__(self) -> None:
+        self.calls: list[Seen] = []
+        self._more = asyncio.Event()
+
+    def record(self, seen: Seen) -> None:
+        self.calls.append(seen)
+        self._more.set()
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    async def until(self, number: int) -> None:
+        """Wait until so many calls have ended."""
+        while len(self.calls) < number:
+            self._more.clear()
+            await self._more.wait()
+
+
+class Play:
+    """The demo's calls, in the order in which they are shown."""
+
+    def __init__(self, page: Page, ready: Stage, told: Told, url: str, http: Any) -> None:
+        self.page = page
+        self.ready = ready
+        self.told = told
+        self.url = url
+        self.clients = {team: AsyncOpenAI(base_url=url, api_key=ready.keys[team], http_client=http, max_retries=0) for team in TEAMS}
+
+    async def perform(self) -> None:
+        self.page.title(self.url, STARTED)
+        for scene in (self.answer, self.stream, self.tool_call, self.embedding, self.refusal, self.crowd, self.trace):
+            await scene()
+
+    async def answer(self) -> None:
+        self.page.step("A client changes its base_url and its key, and nothing else")
+        self.page.code(f'client = OpenAI(base_url="{self.url}", api_key="{self.ready.keys["support"][:7]}…")')
+        answer = await self._recorded(self._ask("support", "strong", "A customer wants a refund for order 1042."))
+        self.page.said(answer.choices[0].message.content)
+        self.page.call(self.told.calls[-1])
+
+    async def stream(self) -> None:
+        self.page.step("A stream passes word by word, as the provider sends it")
+        await self._recorded(self._stream())
+        self.page.end_of_words()
+        self.page.call(self.told.calls[-1])
+
+    async def _stream(self) -> None:
+        async for chunk in await self._ask("search", "fast", "What is a gateway for?", stream=True):
+            for choice in chunk.choices:
+                if choice.delta.content:
+                    self.page.word(choice.delta.content)
+
+    async def tool_call(self) -> None:
+        self.page.step("A tool call")
+        answer = await self._recorded(self._ask("search", "fast", "What is the weather in Rome?", tools=[WEATHER]))
+        for call in answer.choices[0].message.tool_calls:
+            self.page.said(f"{call.function.name}({call.function.arguments})")
+        self.page.call(self.told.calls[-1])
+
+    async def embedding(self) -> None:
+        self.page.step("An embedding")
+        answer = await self._recorded(self.clients["search"].embeddings.create(model="vectors", input="one gateway, many models"))
+        vector = answer.data[0].embedding
+        self.page.said(f"[{', '.join(f'{number:+.3f}' for number in vector[:4])}, …]  {len(vector)} dimensions")
+        self.page.call(self.told.calls[-1])
+
+    async def refusal(self) -> None:
+        self.page.step("A call that is refused: interns may use fast, and ask for strong")
+        try:
+            await self._recorded(self._ask("interns", "strong", "Write my essay."))
+        except APIStatusError as error:
+            self._explain(error)
+            self.page.call(self.told.calls[-1])
+            return
+        raise Failure("the forbidden call went through: this is a defect of spangate")
+
+    def _explain(self, error: APIStatusError) -> None:
+        told: dict[str, Any] = error.body if isinstance(error.body, dict) else {}
+        line = self.ready.line_of("interns")
+        facts = [
+            ("status", f"{error.status_code}, which the client raises as openai.{type(error).__name__}"),
+            ("code", str(told.get("code"))),
+            ("message", str(told.get("message"))),
+            ("rule", f"teams.interns.models, line {line} of the demo's spangate.yaml:"),
+        ]
+        self.page.facts(facts)
+        self.page.excerpt(CONFIGURATION, line, "strong is not among them")
+        self.page.facts([("request", str(told.get("request_id")))])
+
+    async def crowd(self) -> None:
+        self.page.step(f"Usage by team, after {len(CROWD)} more calls at once")
+        before = len(self.told.calls)
+        await asyncio.gather(*(self._quietly(*each) for each in CROWD))
+        await self.told.until(before + len(CROWD))
+        self.page.usage(self.told.calls)
+
+    async def _quietly(self, team: str, model: str, text: str) -> None:
+        with suppress(APIStatusError):
+            await self._ask(team, model, text)
+
+    async def trace(self) -> None:
+        self.page.step("One call as its trace: what came in, and what was sent upstream for it")
+        self.page.trace(next(seen for seen in self.told.calls if seen.stream))
+
+    async def _ask(self, team: str, model: str, text: str, **more: Any) -> Any:
+        return await self.clients[team].chat.completions.create(model=model, messages=[{"role": "user", "content": text}], **more)
+
+    async def _recorded(self, call: Awaitable[Any]) -> Any:
+        """The answer to a call, once the call has been recorded too."""
+        before = len(self.told.calls)
+        try:
+            answer = await call
+        except APIStatusError:
+            await self.told.until(before + 1)
+            raise
+        await self.told.until(before + 1)
+        return answer

@@ -1,0 +1,167 @@
+"""`spangate serve`: which configuration runs, who may call it, and what is said about both."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ... import __version__
+from ...exporters.console import Console
+from .. import config as configuration
+from ..app import App, Setting, run
+from ..callers import loopback_name
+from ..config import DEFAULT_FILE, Config
+from ..server import Address
+from ..settings import Server
+from .choices import Level
+from .failure import Failure, unusable
+from .logs import log_to
+from .words import count
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line asks for. `everyone`: a gateway without keys answers more than this machine."""
+
+    file: Path | None = None
+    host: str | None = None
+    port: int | None = None
+    everyone: bool = False
+    level: Level = Level.info
+
+
+def serve(wanted: Wanted, environ: Mapping[str, str]) -> int:
+    """Run the gateway until it is told to stop; the exit code.
+
+    Raises:
+        Failure: it can't begin.
+        ConfigMistakes: the configuration can't be used.
+    """
+    log_to(sys.stderr, wanted.level)
+    check_address(wanted)
+    config = configured(wanted.file, environ)
+    host = wanted.host or config.server.host
+    check_callers(config, host, everyone=wanted.everyone)
+    with asyncio.Runner(loop_factory=new_loop()) as runner:
+        try:
+            return runner.run(_serve(config, host, wanted, environ))
+        except OSError as error:
+            raise _no_address(error, host, config.server.port if wanted.port is None else wanted.port) from error
+
+
+async def _serve(config: Config, host: str, wanted: Wanted, environ: Mapping[str, str]) -> int:
+    console = Console(color=False if environ.get("NO_COLOR") else None)
+    app = App(config, Setting(console, environ, everywhere=wanted.everyone))
+
+    def ready(address: Address) -> None:
+        for line in first_lines(config, address, everyone=wanted.everyone):
+            print(line, file=sys.stderr, flush=True)  # noqa: T201 - the talk of a command
+
+    return await run(app, host=host, port=wanted.port, ready=ready)
+
+
+def new_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """The quickest event loop there is here."""
+    if sys.platform == "win32":
+        return asyncio.new_event_loop
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+def check_address(wanted: Wanted) -> None:
+    """`--host` and `--port` are what the file may say too.
+
+    Raises:
+        Failure: they aren't.
+    """
+    given = {name: value for name, value in (("host", wanted.host), ("port", wanted.port)) if value is not None}
+    try:
+        Server.model_validate(given)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        raise unusable(f"--{wrong['loc'][0]}: {wrong['msg'].removeprefix('Value error, ')}") from None
+
+
+def configured(file: Path | None, environ: Mapping[str, str]) -> Config:
+    """The file asked for, or spangate.yaml of the working directory, or OPENAI_API_KEY alone.
+
+    Raises:
+        Failure: there is none of these.
+        ConfigMistakes: the file can't be used.
+    """
+    if file is not None or Path(DEFAULT_FILE).exists():
+        return configuration.load(file or DEFAULT_FILE, environ=environ)
+    if not environ.get("OPENAI_API_KEY", "").strip():
+        raise unusable(
+            f"there is neither a {DEFAULT_FILE} here nor OPENAI_API_KEY: `spangate init` writes the file, `spangate demo` needs neither"
+        )
+    return configuration.from_environment(environ)
+
+
+def check_callers(config: Config, host: str, *, everyone: bool) -> None:
+    """Nobody could call, or people could whom nobody meant: say so before there is a port.
+
+    Raises:
+        Failure: it is so.
+    """
+    teams = config.settings.teams
+    if teams and not config.keys:
+        file = f" -c {config.path}" if config.path and str(config.path) != DEFAULT_FILE else ""
+        raise unusable(f"no team has a key, so nobody could call: spangate keys new {next(iter(teams))}{file}")
+    if not teams and not everyone and not is_loopback(host):
+        raise unusable(
+            f"{host} is reachable from other machines and there is no team, so anybody could spend your provider's key: "
+            "add a team with a key, listen on 127.0.0.1, or say --open"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    return loopback_name(f"[{host}]" if ":" in host else host)
+
+
+def first_lines(config: Config, address: Address, *, everyone: bool) -> Iterator[str]:
+    """Where it listens, who may call, where calls are told, which file; and what to paste."""
+    yield f"spangate {__version__} listens on {address.url}/v1"
+    yield f"  callers  {callers(config, everyone=everyone)}"
+    yield "  calls    one line each on stdout"
+    yield f"  file     {config.path}, a change is taken within 2 s" if config.path else f"  file     none: {_without_file()}"
+    for warning in config.warnings:
+        yield str(warning)
+    if everyone and config.settings.teams:
+        yield "warning: --open changes nothing: there are teams, so callers need a key"
+    elif everyone:
+        yield "warning: --open: whoever reaches this address spends your provider's key"
+    yield f"export OPENAI_BASE_URL={reachable(address).url}/v1"
+
+
+def callers(config: Config, *, everyone: bool) -> str:
+    """Who may call, in words."""
+    if config.settings.teams:
+        keyed = len({held.team for held in config.keys})
+        return f"{count(len(config.keys), 'key')} of {count(keyed, 'team')}"
+    return "open to everyone, with any key or none" if everyone else "open to programs on this machine, with any key or none"
+
+
+def _without_file() -> str:
+    return f"every model name goes to OpenAI with OPENAI_API_KEY (`spangate init` writes a {DEFAULT_FILE})"
+
+
+def reachable(address: Address) -> Address:
+    """An address to paste: one that listens everywhere is reached here by loopback."""
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - told apart, not listened on
+    return Address(everywhere.get(address.host, address.host), address.port)
+
+
+def _no_address(error: OSError, host: str, port: int) -> Failure:
+    if error.errno == errno.EADDRINUSE:
+        return Failure(f"{host}:{port} is taken, perhaps by another spangate (`lsof -i :{port}` shows it): choose another with --port")
+    if error.errno == errno.EACCES:
+        return Failure(f"this user may not listen on port {port}: choose one above 1023 with --port")
+    return Failure(f"can't listen on {host}:{port} ({error.strerror or error}): choose another with --host and --port")

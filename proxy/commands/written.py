@@ -1,0 +1,100 @@
+"""What commands beside the gateway need of spangate.yaml, read without the whole check: they run where its secrets aren't set.
+
+`spangate keys` and `spangate connect` ask for teams, keys, models, the keys file and the address, and for nothing that a variable
+of the gateway's own environment holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..config import DEFAULT_FILE
+from ..document import Document, read
+from ..mistakes import ConfigMistakes, Mistake
+from ..server import Address
+from ..settings import Key, Server
+from .failure import unusable
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A configuration as it is written."""
+
+    path: Path
+    document: Document
+
+    @property
+    def teams(self) -> dict[str, Any]:
+        return _mapping(self._plain.get("teams"))
+
+    @property
+    def models(self) -> list[str]:
+        """Names that callers can ask for as they are."""
+        return [name for name in _mapping(self._plain.get("models")) if "*" not in name]
+
+    @property
+    def keys_path(self) -> Path:
+        named = self._server.get("keys_file")
+        if self.document.known_bad(("server", "keys_file")):
+            raise unusable(f"server.keys_file of {self.path} names a variable that isn't set here: set it")
+        return self.path.parent / (named if isinstance(named, str) and named else Server().keys_file)
+
+    @property
+    def address(self) -> Address:
+        """Where the gateway listens, by this file."""
+        known = {name: self._server[name] for name in ("host", "port") if name in self._server}
+        try:
+            server = Server.model_validate({n: v for n, v in known.items() if not self.document.known_bad(("server", n))})
+        except ValidationError:
+            server = Server()
+        return Address(server.host, server.port)
+
+    def own_keys(self) -> Iterator[tuple[str, Key]]:
+        """The keys that stand in this file itself, with their team."""
+        for team, settings in self.teams.items():
+            listed = _mapping(settings).get("keys")
+            for key in listed if isinstance(listed, list) else ():
+                try:
+                    yield team, Key.model_validate(key)
+                except ValidationError:
+                    continue  # `spangate check` tells what is wrong with it
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        return _mapping(self.document.plain())
+
+    @property
+    def _server(self) -> dict[str, Any]:
+        return _mapping(self._plain.get("server"))
+
+
+def written(file: Path | None, environ: Mapping[str, str]) -> Written | None:
+    """The file asked for, or spangate.yaml of the working directory; None if there is none and none was asked for.
+
+    Raises:
+        ConfigMistakes: it can't be read.
+    """
+    path = file or Path(DEFAULT_FILE)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        if file is None:
+            return None
+        raise ConfigMistakes([Mistake(str(path), 0, 0, "", "there is no such file")]) from None
+    except OSError as error:
+        raise ConfigMistakes([Mistake(str(path), 0, 0, "", f"can't be read: {error.strerror}")]) from None
+    except UnicodeDecodeError:
+        raise ConfigMistakes([Mistake(str(path), 0, 0, "", "is not UTF-8")]) from None
+    document = read(text, str(path), environ)
+    if document.root.value is None and document.mistakes:
+        raise ConfigMistakes(document.mistakes)
+    return Written(path, document)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,104 @@
+"""`spangate check`: for people, for programs, and in which order policies hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from program import spangate
+
+from spangate.proxy.commands.check import check
+from spangate.proxy.commands.choices import Format
+
+GOOD = """\
+providers: {script: {kind: scripted}}
+models:
+  fast: {targets: [{provider: script}], time_limit: {first: 5s}}
+  strong: {targets: [{provider: script}]}
+policies: {standard: [{access: {models: [fast]}}]}
+defaults: {policies: [standard]}
+teams: {search: {}, support: {models: [fast, strong], policies: [{access: {models: ["f*"]}}]}}
+"""
+BAD = GOOD.replace("teams: {search: {}", "teams: {search: {polices: []}") + "servr: {}\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(text: str) -> None:
+    Path("spangate.yaml").write_text(text, encoding="utf-8")
+
+
+def test_a_good_file_is_told_with_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    write(GOOD)
+    assert check(None, Format.text, {}) == 0
+    told = capsys.readouterr()
+    assert told.out == "spangate.yaml: ok (2 teams, 2 models, 1 policy list, 0 keys)\n"
+    assert told.err.splitlines() == [
+        "spangate.yaml:7:9: warning: teams.search: has no key, so that nobody can call as it: spangate keys new search",
+        "spangate.yaml:7:21: warning: teams.support: has no key, so that nobody can call as it: spangate keys new support",
+    ]
+
+
+def test_every_mistake_is_told_at_once(folder: Path) -> None:
+    write(BAD)
+    ran = spangate("check", folder=folder)
+    assert (ran.code, ran.out) == (2, "")
+    assert [line.split(": ", 1)[0] for line in ran.err.splitlines()] == ["spangate.yaml:7:18", "spangate.yaml:8:1"]
+    assert 'did you mean "policies"?' in ran.err
+    assert 'did you mean "server"?' in ran.err
+
+
+def told_to_programs(shape: Format, capsys: pytest.CaptureFixture[str]) -> str:
+    write(BAD)
+    assert check(None, shape, {}) == 2
+    told = capsys.readouterr()
+    assert told.err == ""
+    return told.out
+
+
+def test_programs_get_their_format_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [mistake["line"] for mistake in json.loads(told_to_programs(Format.json, capsys))] == [7, 8]
+    assert told_to_programs(Format.github, capsys).startswith("::error file=spangate.yaml,line=7,col=18::teams.search.polices")
+    assert len(json.loads(told_to_programs(Format.sarif, capsys))["runs"][0]["results"]) == 2
+
+
+def test_programs_get_a_list_when_nothing_is_wrong_too(capsys: pytest.CaptureFixture[str]) -> None:
+    write(GOOD.partition("teams")[0])
+    assert check(None, Format.json, {}) == 0
+    assert capsys.readouterr().out == "[]\n"
+    assert check(None, Format.github, {}) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(Path("other.yaml"), Format.text, {}) == 2
+    assert capsys.readouterr().err == "other.yaml: there is no such file: `spangate init` writes one\n"
+
+
+def test_the_order_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    write(GOOD)
+    assert check(None, Format.text, {}, verbose=True) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "team search, outermost first:",
+        "   10 access       models: *",
+        "   10 access       models: fast",
+        "team support, outermost first:",
+        "   10 access       models: fast, strong",
+        "   10 access       models: fast",
+        "   10 access       models: f*",
+        "model fast, inside of these:",
+        "   80 time_limit   connect: 5s  first: 5s  silence: 60s  total: 600s",
+        "model strong, inside of these:",
+        "   80 time_limit   connect: 5s  first: 120s  silence: 60s  total: 600s",
+    ]
+
+
+def test_the_order_of_policies_without_teams(capsys: pytest.CaptureFixture[str]) -> None:
+    write(GOOD.partition("policies")[0])
+    assert check(None, Format.text, {}, verbose=True) == 0
+    assert capsys.readouterr().out.splitlines()[1:3] == ["any caller, outermost first:", "   10 access       models: *"]

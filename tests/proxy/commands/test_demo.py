@@ -1,0 +1,127 @@
+"""The demo: what it shows, on a terminal and in a pipe, and what it leaves."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from program import PROGRAM, environment, left_in, on_a_terminal, running, spangate
+from rich.cells import cell_len
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the demo prints into a pipe."""
+    folder = tmp_path_factory.mktemp("demo")
+    ran = spangate("demo", folder=folder)
+    assert (ran.code, ran.err) == (0, "")
+    assert left_in(folder) == []
+    return ran.out
+
+
+def test_each_call_is_one_line(shown: str) -> None:
+    calls = re.findall(r"^  (\d{3}) (\w+) .*? ([\d]+ ms)", shown, re.MULTILINE)
+    assert [(status, op) for status, op, _ in calls] == [
+        ("200", "chat"),
+        ("200", "chat"),
+        ("200", "chat"),
+        ("200", "embeddings"),
+        ("404", "chat"),
+    ]
+
+
+def test_the_answers_are_shown(shown: str) -> None:
+    assert "Certainly. The refund for order 1042 is on its way." in shown
+    assert "One address for every model, one key for each team," in shown
+    assert 'get_weather({"city": "Rome", "unit": "celsius"})' in shown
+    assert re.search(r"\[[+-]0\.\d{3}, .*, …\]  64 dimensions", shown)
+
+
+def test_the_refusal_says_which_rule_stands_where(shown: str) -> None:
+    assert "status   404, which the client raises as openai.NotFoundError" in shown
+    assert "code     model_not_found" in shown
+    assert "message  The model 'strong' is not one that this key may use." in shown
+    assert "rule     teams.interns.models, line 13 of the demo's spangate.yaml:" in shown
+    assert ">  13      models: [fast]   (strong is not among them)" in shown
+    assert re.search(r"request  req_[0-9a-f]{32}\n", shown)
+
+
+def test_usage_adds_up(shown: str) -> None:
+    rows = {
+        name: [int(cell.replace(",", "")) for cell in cells.split()[:4]]
+        for name, cells in re.findall(r"^  (search|support|interns|all) +(\d.*) ms$", shown, re.MULTILINE)
+    }
+    assert rows.pop("all") == [sum(column) for column in zip(*rows.values(), strict=True)]
+    assert {name: row[1] for name, row in rows.items()} == {"support": 0, "search": 0, "interns": 3}
+
+
+def test_one_call_is_a_tree(shown: str) -> None:
+    tree = shown[shown.index("POST /v1/chat/completions") :]
+    assert re.match(r"POST /v1/chat/completions  \d+ ms  200 completed", tree)
+    assert re.search(r"└── chat gpt-5-mini  \d+ ms  script: 5 tokens in, 26 out, first after \d+ ms", tree)
+    assert re.search(r"trace [0-9a-f]{32}\n", tree)
+
+
+def test_it_says_what_to_open_next_and_how_long_it_took(shown: str) -> None:
+    assert re.search(r"spangate init .*\n  spangate serve .*\n  spangate --help ", shown)
+    took = re.search(r"Took (\d+\.\d) s and left nothing behind\.\n$", shown)
+    assert took
+    assert float(took[1]) < 15
+
+
+def test_a_pipe_gets_plain_text_within_80_columns(shown: str) -> None:
+    assert not re.search(r"[^\n\x20-\x7e…→├└─]", shown)
+    assert max(map(cell_len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+def test_a_terminal_gets_colour_within_its_width(columns: int, tmp_path: Path) -> None:
+    ran = on_a_terminal("demo", folder=tmp_path, columns=columns)
+    assert ran.code == 0
+    assert "\x1b[1mspangate demo\x1b[0m" in ran.out
+    assert max(cell_len(STYLE.sub("", line).rstrip()) for line in ran.out.splitlines()) <= columns
+    assert left_in(tmp_path) == []
+
+
+def test_no_color_is_honoured(tmp_path: Path) -> None:
+    ran = on_a_terminal("demo", folder=tmp_path, NO_COLOR="1")
+    assert (ran.code, "\x1b" in ran.out) == (0, False)
+
+
+def test_a_terminal_of_another_coding_breaks_nothing(tmp_path: Path) -> None:
+    ran = spangate("demo", folder=tmp_path, PYTHONIOENCODING="ascii")
+    assert (ran.code, ran.err) == (0, "")
+    assert "`-- chat gpt-5-mini" in ran.out
+
+
+def test_the_proxies_of_the_environment_are_not_asked(tmp_path: Path) -> None:
+    nobody = "http://127.0.0.1:9"
+    ran = spangate("demo", folder=tmp_path, HTTP_PROXY=nobody, HTTPS_PROXY=nobody, ALL_PROXY=nobody, http_proxy=nobody)
+    assert (ran.code, ran.err) == (0, "")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
+def test_a_signal_ends_it_and_leaves_nothing(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    with running("demo", folder=tmp_path) as program:
+        program.until("A stream passes", stdout=True)
+        program.send(number)
+        ended = program.end()
+    assert (ended.code, ended.err) == (code, "")
+    assert left_in(tmp_path) == []
+
+
+def test_a_reader_that_goes_away_leaves_nothing(tmp_path: Path) -> None:
+    popen = subprocess.Popen([*PROGRAM, "demo"], cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with popen as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.readline()
+        program.stdout.close()
+        assert program.stderr.read() == b""
+    assert program.returncode == 1
+    assert left_in(tmp_path) == []

@@ -1,0 +1,78 @@
+"""How the demo looks, piece by piece."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from spangate.call.events import Usage
+from spangate.call.seen import Seen
+from spangate.proxy.commands.demo_page import Page
+
+
+def page(width: int = 40) -> tuple[Page, io.StringIO]:
+    out = io.StringIO()
+    return Page(Console(file=out, width=width, highlight=False)), out
+
+
+def seen(team: str = "search", outcome: str = "completed") -> Seen:
+    call = Seen.open()
+    call.op, call.model, call.team, call.key = "chat", "fast", team, "app"
+    call.method, call.path = "POST", "/v1/chat/completions"
+    if outcome == "completed":
+        attempt = call.attempt("script", "gpt-5-mini")
+        attempt.usage = call.usage = Usage(1200, 34)
+        attempt.ended = call.clock.mono()
+    call.end("completed" if outcome == "completed" else "refused", 200 if outcome == "completed" else 404)
+    return call
+
+
+def test_words_break_where_the_terminal_ends() -> None:
+    shown, out = page(20)
+    for word in ("one ", "two ", "three ", "four ", "five ", "a-word-longer-than-the-line"):
+        shown.word(word)
+    shown.end_of_words()
+    assert out.getvalue() == "  one two three four \n  five \n  a-word-longer-than-the-line\n"
+
+
+@pytest.mark.parametrize("width", [40, 70, 78, 82, 90, 200])
+def test_a_call_is_one_line_and_its_id_gives_way(width: int) -> None:
+    shown, out = page(width)
+    call = seen()
+    shown.call(call)
+    [line] = out.getvalue().splitlines()
+    assert len(line) <= width
+    assert line.startswith("  200 chat fast → script gpt-5-mini  ")
+    if width >= 78:
+        assert "  1,200+34 tokens  search/app" in line
+    assert line.endswith(call.id) is (width == 200)
+
+
+def test_usage_is_summed_by_team_and_in_all() -> None:
+    shown, out = page(80)
+    shown.usage([seen(), seen(), seen("interns"), seen("interns", "refused")])
+    rows = [line.split() for line in out.getvalue().splitlines()]
+    assert ["search", "2", "0", "2,400", "68", "0", "ms"] in rows
+    assert ["interns", "2", "1", "1,200", "34", "0", "ms"] in rows
+    assert ["all", "4", "1", "3,600", "102", "0", "ms"] in rows
+
+
+def test_a_trace_is_a_tree_of_attempts() -> None:
+    shown, out = page(80)
+    call = seen()
+    shown.trace(call)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert lines == [
+        "  POST /v1/chat/completions  0 ms  200 completed",
+        "  ├── team search, key app, asked for fast",
+        "  └── chat gpt-5-mini  0 ms  script: 1200 tokens in, 34 out",
+        f"  trace {call.trace_hex}",
+    ]
+
+
+def test_an_excerpt_marks_the_line_that_decided() -> None:
+    shown, out = page(80)
+    shown.excerpt("teams:\n  interns:\n    models: [fast]\n", 3, "here")
+    assert out.getvalue() == "      2    interns:\n  >   3      models: [fast]   (here)\n"

@@ -1,0 +1,174 @@
+"""The gateway in a terminal: what it says first, whom it refuses to begin for, how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from openai import APIStatusError, OpenAI
+from program import Process, left_in, running, spangate
+
+YAML = """\
+providers:
+  script:
+    kind: scripted
+    script:
+      - {when: {contains: hang}, answer: {text: one two three}, fault: {stall_after: 1}}
+models: {fast: {targets: [{provider: script}]}}
+"""
+
+
+def address(process: Process) -> str:
+    """What a client's base_url is, once the gateway listens."""
+    listens = process.until("listens on")
+    process.until("export OPENAI_BASE_URL=")
+    return listens.split()[-1]
+
+
+def write(folder: Path, more: str = "") -> None:
+    (folder / "spangate.yaml").write_text(YAML + more, encoding="utf-8")
+
+
+def client(url: str, key: str = "any") -> OpenAI:
+    return OpenAI(base_url=url, api_key=key, max_retries=0)
+
+
+def ask(asked: OpenAI, text: str = "Hello there") -> str | None:
+    return asked.chat.completions.create(model="fast", messages=[{"role": "user", "content": text}]).choices[0].message.content
+
+
+def test_a_call_goes_through_and_sigterm_ends_well(tmp_path: Path) -> None:
+    write(tmp_path)
+    with running("serve", "--port", "0", folder=tmp_path) as gateway:
+        url = address(gateway)
+        assert ask(client(url)) == "Hello there"
+        line = json.loads(gateway.until("req_", stdout=True))
+        gateway.send(signal.SIGTERM)
+        ended = gateway.end()
+    assert (line["status"], line["outcome"], line["model"], line["input_tokens"]) == (200, "completed", "fast", 2)
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    assert left_in(tmp_path) == ["spangate.yaml"]
+    assert "".join(gateway.heard[:5]) == (
+        f"spangate 0.1.0 listens on {url}\n"
+        "  callers  open to programs on this machine, with any key or none\n"
+        "  calls    one line each on stdout\n"
+        "  file     spangate.yaml, a change is taken within 2 s\n"
+        f"export OPENAI_BASE_URL={url}\n"
+    )
+
+
+def test_one_interrupt_drains_and_a_second_ends_at_once(tmp_path: Path) -> None:
+    write(tmp_path)
+    with running("serve", "--port", "0", folder=tmp_path) as gateway:
+        url = address(gateway)
+        stream = client(url).chat.completions.create(model="fast", messages=[{"role": "user", "content": "hang"}], stream=True)
+        assert next(iter(stream)).choices
+        gateway.send(signal.SIGINT)
+        while ready(url):
+            pass
+        gateway.send(signal.SIGINT)
+        assert gateway.end().code == 130
+
+
+def ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url.replace("/v1", "/readyz"), timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return False
+
+
+def test_teams_need_their_keys(tmp_path: Path) -> None:
+    write(tmp_path, "teams: {search: {}, empty: {}}\n")
+    key = re.findall("OPENAI_API_KEY=(.*)", spangate("keys", "new", "search", folder=tmp_path).out)[0]
+    with running("serve", folder=tmp_path, SPANGATE_PORT="0") as gateway:
+        url = address(gateway)
+        assert ask(client(url, key)) == "Hello there"
+        with pytest.raises(APIStatusError, match="valid API key"):
+            ask(client(url))
+        gateway.send(signal.SIGTERM)
+        assert gateway.end().code == 0
+    said = "".join(gateway.heard)
+    assert "  callers  1 key of 1 team\n" in said
+    assert "warning: teams.empty: has no key, so that nobody can call as it: spangate keys new empty" in said
+    assert key not in said
+
+
+def test_a_mistake_while_it_runs_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    write(tmp_path)
+    with running("serve", "--port", "0", folder=tmp_path) as gateway:
+        url = address(gateway)
+        write(tmp_path, "polices: {}\n")
+        told = gateway.until("polices")
+        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ERROR kept the running configuration: spangate.yaml:7:", told)
+        assert 'did you mean "policies"?' in told
+        assert ask(client(url)) == "Hello there"
+        gateway.send(signal.SIGTERM)
+        assert gateway.end().code == 0
+
+
+@pytest.mark.fault("KEY-08")
+@pytest.mark.parametrize(
+    ("more", "arguments", "told"),
+    [
+        ("teams: {search: {}}\n", [], "spangate: no team has a key, so nobody could call: spangate keys new search\n"),
+        ("", ["--host", "0.0.0.0"], "spangate: 0.0.0.0 is reachable from other machines and there is no team"),
+        ("", ["--host", "a..b"], "spangate: --host: must be an IP address or a host name\n"),
+        ("", ["--port", "65536"], "spangate: --port: must be a port, 0 to 65535"),
+        ("polices: {}\n", [], "spangate.yaml:7:"),
+        ("teams: {search: {keys: [{name: ci, hash: ''}]}}\n", [], "spangate.yaml:7:"),
+        ("", ["-c", "other.yaml"], "other.yaml: there is no such file: `spangate init` writes one\n"),
+    ],
+)
+def test_it_does_not_begin_for(more: str, arguments: list[str], told: str, tmp_path: Path) -> None:
+    write(tmp_path, more)
+    ran = spangate("serve", *arguments, folder=tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(told)
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_without_a_file_and_without_a_key_it_says_what_to_do(tmp_path: Path) -> None:
+    ran = spangate("serve", folder=tmp_path)
+    told = "there is neither a spangate.yaml here nor OPENAI_API_KEY: `spangate init` writes the file, `spangate demo` needs neither"
+    assert (ran.code, ran.out, ran.err) == (2, "", f"spangate: {told}\n")
+
+
+def test_without_a_file_a_key_is_enough(tmp_path: Path) -> None:
+    with running("serve", "--port", "0", folder=tmp_path, OPENAI_API_KEY="sk-of-nobody-else") as gateway:
+        address(gateway)
+        gateway.send(signal.SIGINT)
+        assert gateway.end().code == 0
+    said = "".join(gateway.heard)
+    assert "  file     none: every model name goes to OpenAI with OPENAI_API_KEY" in said
+    assert "sk-of-nobody-else" not in said
+
+
+@pytest.mark.fault("KEY-08")
+def test_open_to_everyone_is_warned_about(tmp_path: Path) -> None:
+    write(tmp_path)
+    with running("serve", "--host", "0.0.0.0", "--port", "0", "--open", folder=tmp_path) as gateway:
+        listens = gateway.until("listens on").split()[-1]
+        pasted = gateway.until("export OPENAI_BASE_URL=")
+        assert pasted.strip().endswith(listens.replace("0.0.0.0", "127.0.0.1"))
+        assert ask(client(pasted.strip().partition("=")[2])) == "Hello there"
+        gateway.send(signal.SIGTERM)
+        assert gateway.end().code == 0
+    said = "".join(gateway.heard)
+    assert "  callers  open to everyone, with any key or none\n" in said
+    assert "warning: --open: whoever reaches this address spends your provider's key\n" in said
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    write(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        ran = spangate("serve", "--port", str(port), folder=tmp_path)
+    told = f"127.0.0.1:{port} is taken, perhaps by another spangate (`lsof -i :{port}` shows it): choose another with --port"
+    assert (ran.code, ran.out, ran.err) == (1, "", f"spangate: {told}\n")
