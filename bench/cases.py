@@ -7,6 +7,7 @@ import math
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from processes import Unusable, pinned
 from proxies import MODEL, Proxy
@@ -106,9 +107,9 @@ def measure(driver: Path, folder: Path, proxy: Proxy, case: Case, seconds: float
     told = json.loads(ran.stdout)
     if told["failed"]:
         print(f"{proxy.name}, {case.name}: {told['failed']} failed; {ran.stderr}")
-    times = {name: told[name] / 1000 if told["answered"] else math.nan for name in TIMES}
-    counts = {name: told[name] for name in ("answered", "failed", "seconds", "events")}
-    return Sample(proxy=proxy.name, case=case.name, round=turn, cpu=used, rss=proxy.peak_rss(), **counts, **times)
+    figures: dict[str, Any] = {name: told[name] / 1000 if told["answered"] else math.nan for name in TIMES}
+    figures |= {name: told[name] for name in ("answered", "failed", "seconds", "events")}
+    return Sample(proxy=proxy.name, case=case.name, round=turn, cpu=used, rss=proxy.peak_rss(), **figures)
 
 
 def _json(value: object) -> bytes:

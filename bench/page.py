@@ -20,8 +20,8 @@ from verdict import Line, Run
 INTRODUCTION = """\
 # Performance
 
-`make bench` wrote this page; nothing in it is written by hand. It measures spangate beside nginx, which passes everything on and
-does nothing else, and beside a direct connection.
+`bench/bench.py --write` wrote this page from one run; no figure in it is written by hand. It shows spangate beside nginx, which
+passes everything on and does nothing else, and beside a direct connection.
 
 Claims are the ratios only. The other figures belong to the machine and the minute in which they were measured: compare them within
 this page and with nothing else.
@@ -42,8 +42,9 @@ this page and with nothing else.
 - Large bodies: all but the last piece of every body is sent before any is completed, and the server reads on only after a while, so
   that every body is in the gateway whole, on its way in and on its way out.
 
-To do the same: `make bench`; `bench/bench.py --write docs/performance.md` writes the page. It needs a C compiler and, for the ratios,
-nginx (Debian, Ubuntu: `apt-get install nginx-light`).
+To do the same: `make bench`, in less than three minutes. It needs a C compiler and, for the ratios, nginx (Debian, Ubuntu:
+`apt-get install nginx-light`). `python bench/bench.py --help` tells the rest; `--write docs/performance.md` writes this page anew.
+`python bench/steps.py` tells how long single steps hold the event loop.
 """
 
 PINNED = "The proxy has the first CPU, server and driver share the second."

@@ -7,7 +7,6 @@ route to later is the operator's choice and is not asked here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from fnmatch import fnmatchcase
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
@@ -16,6 +15,7 @@ from ..call.call import Call
 from ..call.chain import Next
 from ..call.errors import model_not_found
 from ..call.events import Event
+from ..call.rules import fits_glob
 
 
 class Access(BaseModel):
@@ -30,7 +30,7 @@ class Access(BaseModel):
     _named: tuple[str, ...] | None = PrivateAttr(default=None)
 
     def allows(self, model: str) -> bool:
-        return any(fnmatchcase(model, pattern) for pattern in self.models)
+        return any(fits_glob(pattern, model) for pattern in self.models)
 
     def naming(self, names: Iterable[str]) -> Access:
         """The same rule, whose refusals name these models: all that the caller may use, as for a name that nobody knows."""

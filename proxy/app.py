@@ -7,19 +7,22 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ..call.clock import SYSTEM, Clock
 from ..exporters.record import Recorder
 from . import config as configuration
+from .callers import check_reach
 from .changes import differences
 from .config import Config, Kinds
 from .endpoints import Endpoints
 from .gateway import Gateway
-from .mistakes import Mistake
+from .mistakes import ConfigMistakes, Mistake
 from .reload import Reload
 from .server import Address, Server
-from .upstream import Sender, Upstream
+from .session_upstream import upstream_for
+from .upstream import Sender
 
 log = logging.getLogger("spangate.proxy")
 
@@ -32,7 +35,7 @@ class Setting:
     environ: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = SYSTEM
     everywhere: bool = False
-    kinds: Kinds | None = None
+    kinds: Kinds = field(default_factory=Kinds)
 
 
 class App:
@@ -40,7 +43,8 @@ class App:
 
     def __init__(self, config: Config, setting: Setting, client: Sender | None = None) -> None:
         self.setting = setting
-        self.client = client or Upstream()
+        self._host = config.server.host
+        self.client = client or upstream_for(setting.environ)
         self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock)
         self.server = Server(self.endpoints, config.server)
         self.reload = Reload(config, load=self._load, apply=self._apply, refused=self._refused)
@@ -54,9 +58,12 @@ class App:
 
         Raises:
             OSError: the address can't be had.
+            ValueError: anybody could call, and that was not said.
         """
         limits = self.config.server
-        address = await self.server.start(host or limits.host, limits.port if port is None else port)
+        self._host = host or limits.host
+        self._check_reach(self.config)
+        address = await self.server.start(self._host, limits.port if port is None else port)
         if self.config.path is not None:
             self.reload.start()
         gc.collect()
@@ -73,8 +80,16 @@ class App:
     def _gateway(self, config: Config) -> Gateway:
         return Gateway(config, self.client, clock=self.setting.clock, everywhere=self.setting.everywhere)
 
+    def _check_reach(self, config: Config) -> None:
+        check_reach(self._host, teams=bool(config.settings.teams), everywhere=self.setting.everywhere)
+
     def _load(self) -> Config:
-        return configuration.load(self.config.path or "", environ=self.setting.environ, kinds=self.setting.kinds)
+        config = configuration.load(self.config.path or "", environ=self.setting.environ, kinds=self.setting.kinds)
+        try:
+            self._check_reach(config)
+        except ValueError as error:
+            raise ConfigMistakes([Mistake(str(config.path), 0, 0, "teams", str(error))]) from None
+        return config
 
     def _apply(self, new: Config) -> None:
         old = self.config
@@ -88,7 +103,8 @@ class App:
         log.info("configuration %s is in use", new.version)
 
     def _refused(self, mistakes: Sequence[Mistake]) -> None:
-        self.endpoints.reload_error = str(mistakes[0]) if mistakes else ""
+        first = mistakes[0]
+        self.endpoints.reload_error = str(replace(first, file=Path(first.file).name))
         for mistake in mistakes[:20]:
             log.error("kept the running configuration: %s", mistake)
 

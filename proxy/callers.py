@@ -120,3 +120,21 @@ def loopback_name(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def loopback_address(host: str) -> bool:
+    """Whether listening on `host` is listening to this machine alone."""
+    return loopback_name(f"[{host}]" if ":" in host else host)
+
+
+def check_reach(host: str, *, teams: bool, everywhere: bool) -> None:
+    """A gateway without keys must not listen to other machines unless that was said.
+
+    Raises:
+        ValueError: it would; the words say what to do.
+    """
+    if not teams and not everywhere and not loopback_address(host):
+        raise ValueError(
+            f"{host} is reachable from other machines and there is no team, so anybody could spend your provider's key: "
+            "add a team with a key, listen on 127.0.0.1, or say --open"
+        )

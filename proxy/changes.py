@@ -28,7 +28,7 @@ def _differences(path: tuple[Step, ...], old: Any, new: Any) -> Iterator[str]:
     if old == new:
         return
     before, after = _inside(old), _inside(new)
-    if before is None or after is None or type(old) is not type(new):
+    if before is None or after is None or type(old).__qualname__ != type(new).__qualname__:  # a reload may have built the classes anew
         yield f"{path_text(path)}: {_shown(old)} → {_shown(new)}"
         return
     for key in [*before, *(key for key in after if key not in before)]:

@@ -117,14 +117,11 @@ def parse(content: bytes, file: str, *, environ: Mapping[str, str], kinds: Kinds
         ConfigMistakes: every mistake in both.
     """
     document = _document(content, file, environ)
-    mistakes: list[Mistake] = []
-    try:
-        settings, stored = _checked(document, kinds, path)
-    except ConfigMistakes as error:
-        mistakes = _told(error.mistakes, document)
-    if mistakes:
+    checked = _checked_or_mistakes(document, kinds, path)
+    if isinstance(checked, list):
         # Outside of `except`: the unmasked ones would hang on this as its context.
-        raise ConfigMistakes(mistakes)
+        raise ConfigMistakes(checked)
+    settings, stored = checked
     return Config(
         settings=settings,
         keys=tuple(_held(settings, stored)),
@@ -134,6 +131,13 @@ def parse(content: bytes, file: str, *, environ: Mapping[str, str], kinds: Kinds
         keys_path=_keys_path(document, path) if path else None,
         variables=document.variables,
     )
+
+
+def _checked_or_mistakes(document: Document, kinds: Kinds, path: Path | None) -> tuple[Settings, keys_file.Read | None] | list[Mistake]:
+    try:
+        return _checked(document, kinds, path)
+    except ConfigMistakes as error:
+        return _told(error.mistakes, document)
 
 
 def from_environment(environ: Mapping[str, str], kinds: Kinds | None = None) -> Config:

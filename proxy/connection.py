@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
                 await self._change()
             if self._failure is not None and not self.status:
                 raise self._failure
-        except (asyncio.CancelledError, GeneratorExit, ProviderFault):
+        except BaseException:  # whatever it was: half an exchange is in it
             self.abort()
             raise
 
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
                 raise self._failure
             try:
                 await self._change()
-            except (asyncio.CancelledError, GeneratorExit):
+            except BaseException:  # cancelled: what is still to come is nobody's
                 self.abort()
                 raise
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -77,12 +77,15 @@ class Endpoints:
         if op is not None and exchange.method == "POST":
             await self._model_call(exchange, gateway, op)
             return
-        seen = Seen.open(self.clock)
+        seen = self._open(exchange, gateway, op)
+        exchange.extra = {**exchange.extra, "x-request-id": seen.id, "x-spangate-trace-id": seen.trace_hex}
         try:
             await self._page(exchange, gateway, op)
         except SpangateError as error:
             await self._refuse(exchange, error, seen)
-        except Exception as error:  # noqa: BLE001 - a defect of ours must cost one request, not the connection's silence
+        except Exception as error:  # a defect of ours must cost one request, not the connection's silence
+            if exchange.gone and isinstance(error, ConnectionError):
+                raise
             await self._refuse(exchange, _defect(error, seen), seen)
 
     async def _page(self, exchange: Exchange, gateway: Gateway, op: Op | None) -> None:
@@ -121,9 +124,9 @@ class Endpoints:
             if running.reason is None or running.task.uncancel() or seen.outcome is not None:
                 raise
             await self._fail(exchange, running.reason, seen, "failed")
-        except ConnectionError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the other end of the isolation: a layer's defect becomes a 500 and a log line
+        except Exception as error:  # the other end of the isolation: a layer's defect becomes a 500 and a log line
+            if exchange.gone and isinstance(error, ConnectionError):
+                raise
             await self._fail(exchange, _defect(error, seen), seen)
         finally:
             if seen.outcome is None:
@@ -132,10 +135,10 @@ class Endpoints:
             if guest is not None:
                 guest.leave()
 
-    def _open(self, exchange: Exchange, gateway: Gateway, op: Op) -> Seen:
+    def _open(self, exchange: Exchange, gateway: Gateway, op: Op | None) -> Seen:
         trace_id, parent, sampled = wire.trace_of(exchange.headers)
         seen = Seen.open(self.clock, trace_id=trace_id, parent_span_id=parent, sampled=sampled)
-        seen.method, seen.path, seen.op = exchange.method, exchange.path, op
+        seen.method, seen.path, seen.op = exchange.method, exchange.path, op or ""
         seen.client_request_id = wire.client_request_id(exchange.headers)
         seen.config_version = gateway.config.version
         return seen

@@ -23,6 +23,11 @@ class Exchange(Protocol):
     extra: Mapping[str, str]
 
     @property
+    def gone(self) -> bool:
+        """The client has left: whatever is written, nobody reads."""
+        ...
+
+    @property
     def arrived(self) -> bool:
         """The whole body is here: reading it waits for nothing."""
         ...

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ from ..call.chain import Next, Policy, chain
 from ..call.clock import SYSTEM, Clock
 from ..call.errors import model_not_found
 from ..call.events import Event
+from ..call.rules import fits_glob
 from ..exporters.observe import Around, Attempt
 from ..policies.access import Access
 from .callers import Callers, Holder
@@ -67,7 +67,7 @@ class Gateway:
         return found
 
     def _route_of(self, model: str) -> Route | None:
-        return next((route for route in self._routes if route.pattern == model or fnmatchcase(model, route.pattern)), None)
+        return next((route for route in self._routes if route.pattern == model or fits_glob(route.pattern, model)), None)
 
     def _build(self, team: str, route: Route) -> Next:
         listed = [cast("Policy", settings) for _, settings in self.config.policies_of(team or None)]

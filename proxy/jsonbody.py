@@ -25,7 +25,7 @@ MAX_DEPTH = 128
 _SLICE = 16384  # bytes that are looked over before the loop gets a turn
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_BLANK = re.compile(rb"[ \t\r\n]*")
+_NAME = re.compile(rb'\s*[{,]\s*"([^"\\]*)"\s*:\s*')  # of what is known to be JSON, where \s is all its white space
 _NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"[]{}')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: one level down, one level up
 
@@ -40,11 +40,17 @@ async def read_body(raw: bytes) -> Body:
     try:
         fields: Mapping[str, msgspec.Raw] = _fields(raw)
     except (msgspec.DecodeError, RecursionError):
-        return _strictly(raw)
-    await _look_over(raw)
-    if not _each_once(raw, fields):
-        return _strictly(raw)
+        return await _strictly(raw)
+    if not _harmless(raw):
+        await _look_over(raw)
+    if not await _each_once(raw, fields):
+        return await _strictly(raw)
     return Body(fields, raw)
+
+
+def _harmless(raw: bytes) -> bool:
+    """As most bodies are: ASCII, and with too few brackets to nest too deep."""
+    return len(raw) <= _SLICE and raw.isascii() and raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH
 
 
 async def _look_over(raw: bytes) -> None:
@@ -104,33 +110,25 @@ class _Nesting:
         return outside
 
 
-def _each_once(raw: bytes, fields: Mapping[str, msgspec.Raw]) -> bool:
+async def _each_once(raw: bytes, fields: Mapping[str, msgspec.Raw]) -> bool:
     """Whether these names and values, in order, are all that stands in `raw`: then no name came twice.
 
     False also for names that are written with escapes; the strict parser knows.
     """
-    if not fields or len(raw) == 1 + sum([len(name.encode()) + len(value) + 4 for name, value in fields.items()]):
-        return True  # not a byte is left for a second one
-    at, before = 0, b"{"
-    for name, value in fields.items():
-        for part in (before, b'"%b"' % name.encode(), b":", value):
-            at = _after_blank(raw, at)
-            if not raw.startswith(part, at):
-                return False
-            at += len(part)
-        before = b","
-    return raw[at:].strip() == b"}"
+    at = 0
+    for number, (name, value) in enumerate(fields.items(), 1):
+        found = _NAME.match(raw, at)
+        if found is None or found[1] != name.encode() or not raw.startswith(value, found.end()):
+            return False
+        at = found.end() + len(value)
+        if number % 1024 == 0:
+            await asyncio.sleep(0)
+    return not fields or raw[at:].strip() == b"}"
 
 
-def _after_blank(raw: bytes, at: int) -> int:
-    if raw[at : at + 1] > b" ":
-        return at
-    blank = _BLANK.match(raw, at)
-    return blank.end() if blank else at
-
-
-def _strictly(raw: bytes) -> Body:
+async def _strictly(raw: bytes) -> Body:
     """The standard parser's view of what msgspec refused or could not vouch for."""
+    await _turn(raw)
     names: list[str] = []
 
     def outermost_last(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -152,7 +150,13 @@ def _strictly(raw: bytes) -> Body:
     _no_duplicate(names)
     if _depth(value) > MAX_DEPTH:
         raise CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.")
+    await _turn(raw)
     return Body(_cut(text, names), raw)
+
+
+async def _turn(raw: bytes) -> None:
+    if len(raw) > _SLICE:
+        await asyncio.sleep(0)
 
 
 def _decoder(**hooks: Any) -> json.JSONDecoder:

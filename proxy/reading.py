@@ -204,6 +204,8 @@ def _narrowly(raw: bytes) -> Mapping[str, Any]:
         read = _narrow(raw)
     except (msgspec.DecodeError, RecursionError):
         return _leniently(raw)
+    if read.object == "error":
+        return _leniently(raw)
     choices = [{"finish_reason": choice.finish_reason} for choice in read.choices or ()]
     return {**msgspec.structs.asdict(read), "choices": choices}
 

@@ -89,8 +89,8 @@ class Connection(RequestHandler):
         self.refused = self._loop.time()
         body = error_body(error)
         status = status_of(error)
-        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        self.wire.write(head.encode() + body)
+        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nserver: spangate\r\ncontent-type: application/json\r\n"
+        self.wire.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
         self.wire.write_eof()
         self.close()
 
@@ -169,6 +169,11 @@ class AiohttpExchange:
         self.has_body = request.body_exists
         self.started = False
         self.extra: Mapping[str, str] = {}
+
+    @property
+    def gone(self) -> bool:
+        wire = self._connection.wire
+        return wire is None or wire.is_closing()
 
     @property
     def arrived(self) -> bool:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
 
 from ..call.errors import ProviderFault, UpstreamError, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
 from .connection import ABANDONED, CUT, HEAD_LIMIT, JOINED, NOT_HTTP, SLICE, UNANSWERED, Body, first, head_fault
@@ -35,7 +34,7 @@ def upstream_for(environ: Mapping[str, str], *, keepalive: float = 30.0, max_idl
 class ProxyRules:
     """Which proxy an origin is reached through: one per scheme, and the hosts that are reached without."""
 
-    proxies: Mapping[str, URL]
+    proxies: Mapping[str, str]
     without: tuple[str, ...] = ()
 
     @classmethod
@@ -49,19 +48,21 @@ class ProxyRules:
         without = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
         return cls(proxies, tuple(entry for entry in without.lower().replace(",", " ").split()))
 
-    def proxy_for(self, origin: Origin) -> URL | None:
+    def proxy_for(self, origin: Origin) -> str | None:
         if any(covers(entry, origin.host, origin.port) for entry in self.without):
             return None
         return self.proxies.get(origin.scheme)
 
 
-def proxy_url(name: str, value: str) -> URL:
+def proxy_url(name: str, value: str) -> str:
     """A proxy without a scheme is an http one. The value may hold a password: it is in no message."""
+    url = value if "://" in value else f"http://{value}"
     try:
-        url = URL(value if "://" in value else f"http://{value}")
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        url = URL()
-    if url.scheme not in ("http", "https") or not url.host:
+        usable = False
+    if not usable:
         raise ValueError(f"{name} names no proxy that can be used: write http://host:port or https://host:port.")
     return url
 
@@ -110,10 +111,14 @@ class ProxiedUpstream:
 class SessionUpstream:
     """Sends requests to origins through one proxy, over aiohttp."""
 
-    def __init__(self, proxy: URL, *, keepalive: float = 30.0, read_limit: int = 262144) -> None:
+    def __init__(self, proxy: str, *, keepalive: float = 30.0, read_limit: int = 262144) -> None:
         self.resends = 0
-        self._proxy = proxy.with_user(None)
-        self._authorization = aiohttp.BasicAuth(proxy.user or "", proxy.password or "", "utf-8") if proxy.user else None
+        parts = urlsplit(proxy)
+        self._proxy = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        self._authorization: dict[str, str] = {}
+        if parts.username:
+            basic = aiohttp.encode_basic_auth(unquote(parts.username), unquote(parts.password or ""))
+            self._authorization["Proxy-Authorization"] = basic
         self._keepalive = keepalive
         self._read_limit = read_limit
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
@@ -125,16 +130,18 @@ class SessionUpstream:
         pairs = [(name.decode(), value.decode()) for name, value in headers]
         if length or method != b"GET":
             pairs.append(("content-length", str(length)))
+        if origin.scheme == "http":
+            pairs += self._authorization.items()  # without a tunnel the proxy reads the request itself
         reused: list[bool] = []
 
         async def once(session: aiohttp.ClientSession) -> SessionAnswer:
             response = await session.request(
                 method.decode(),
-                URL(f"{origin.scheme}://{origin.authority.decode()}{origin.path}{path}", encoded=True),
-                headers=CIMultiDict(pairs),
+                f"{origin.scheme}://{origin.authority.decode()}{origin.path}{path}",
+                headers=pairs,
                 data=(b"".join(body) if length <= JOINED else Slices(body)) if length else None,
                 proxy=self._proxy,
-                proxy_auth=self._authorization,
+                proxy_headers=self._authorization,
                 ssl=origin.ssl or True,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, connect=connect),
@@ -242,10 +249,9 @@ class SessionAnswer:
         return await whole(self, limit)
 
     def close(self) -> None:
-        """aiohttp has given back the connection of an answer that was read to its end; any other is closed."""
+        """aiohttp has given back the connection of an answer that ended, if all of the request was sent; any other is closed here."""
         self._closed = True
-        if not self._ended:
-            self._response.close()
+        self._response.close()
 
 
 def fault(error: Exception, origin: Origin, connect: float) -> ProviderFault:

@@ -57,14 +57,18 @@ def _port(value: object) -> int:
 def _origin(value: str) -> str:
     if value == "*":
         return value
+    if not _is_origin(value):
+        raise ValueError("must be an origin such as https://app.example.com, without a path, or *")
+    return value
+
+
+def _is_origin(value: str) -> bool:
     try:
         parts = urlsplit(value)
         plain = f"{parts.scheme}://{parts.netloc}" == value and parts.port != 0
     except ValueError:
-        plain = False
-    if not plain or parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
-        raise ValueError("must be an origin such as https://app.example.com, without a path, or *")
-    return value
+        return False
+    return plain and parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
 
 
 def _header(value: str) -> str:

@@ -171,6 +171,7 @@ class Upstream:
         finally:
             if not made:
                 connection.abort()
+                self.gone(connection)  # a connect that is cancelled at its last moment is closed by uvloop without connection_lost
         return connection
 
     # the pool

@@ -179,7 +179,7 @@ class Case:
         version: str = "1.1",
     ) -> bytes:
         """A whole request. Its length, Host, content type and key are written unless `headers` name them."""
-        filled = CHAT_WITH_M | (body or {}) if not isinstance(body, bytes) else body
+        filled = CHAT_WITH_M | dict(body or {}) if not isinstance(body, bytes) else body
         content = b"" if method != "POST" else filled if isinstance(filled, bytes) else json.dumps(filled).encode()
         named = {name.lower() for name, _ in headers}
         pairs = [("Host", self.running.address.url.removeprefix("http://")), *headers]

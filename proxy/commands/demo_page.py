@@ -121,8 +121,10 @@ def _fitted(told: str, last: str, width: int) -> str:
     """`told` within `width`: its last word is shortened, or goes where little would be left of it."""
     if len(told) <= width:
         return told
-    room = width - len(told) + len(last)
-    return f"{told[: width - 1]}…" if room >= len("req_1234…") or room < 0 else told.removesuffix(last).rstrip()
+    before = told.removesuffix(last).rstrip()
+    if len(before) <= width < len(before) + len("  req_1234…"):
+        return before
+    return f"{told[: width - 1]}…"
 
 
 def _span(name: str, seconds: float, told: str) -> Text:

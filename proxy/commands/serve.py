@@ -15,8 +15,8 @@ from ... import __version__
 from ...exporters.console import Console
 from .. import config as configuration
 from ..app import App, Setting, run
-from ..callers import loopback_name
-from ..config import DEFAULT_FILE, Config
+from ..callers import check_reach
+from ..config import DEFAULT_FILE, Config, Kinds
 from ..server import Address
 from ..settings import Server
 from .choices import Level
@@ -45,19 +45,20 @@ def serve(wanted: Wanted, environ: Mapping[str, str]) -> int:
     """
     log_to(sys.stderr, wanted.level)
     check_address(wanted)
-    config = configured(wanted.file, environ)
+    kinds = Kinds()
+    config = configured(wanted.file, environ, kinds)
     host = wanted.host or config.server.host
     check_callers(config, host, everyone=wanted.everyone)
+    console = Console(color=False if environ.get("NO_COLOR") else None)
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         try:
-            return runner.run(_serve(config, host, wanted, environ))
+            return runner.run(_serve(config, host, wanted, Setting(console, environ, everywhere=wanted.everyone, kinds=kinds)))
         except OSError as error:
             raise _no_address(error, host, config.server.port if wanted.port is None else wanted.port) from error
 
 
-async def _serve(config: Config, host: str, wanted: Wanted, environ: Mapping[str, str]) -> int:
-    console = Console(color=False if environ.get("NO_COLOR") else None)
-    app = App(config, Setting(console, environ, everywhere=wanted.everyone))
+async def _serve(config: Config, host: str, wanted: Wanted, setting: Setting) -> int:
+    app = App(config, setting)
 
     def ready(address: Address) -> None:
         for line in first_lines(config, address, everyone=wanted.everyone):
@@ -89,7 +90,7 @@ def check_address(wanted: Wanted) -> None:
         raise unusable(f"--{wrong['loc'][0]}: {wrong['msg'].removeprefix('Value error, ')}") from None
 
 
-def configured(file: Path | None, environ: Mapping[str, str]) -> Config:
+def configured(file: Path | None, environ: Mapping[str, str], kinds: Kinds) -> Config:
     """The file asked for, or spangate.yaml of the working directory, or OPENAI_API_KEY alone.
 
     Raises:
@@ -97,12 +98,12 @@ def configured(file: Path | None, environ: Mapping[str, str]) -> Config:
         ConfigMistakes: the file can't be used.
     """
     if file is not None or Path(DEFAULT_FILE).exists():
-        return configuration.load(file or DEFAULT_FILE, environ=environ)
+        return configuration.load(file or DEFAULT_FILE, environ=environ, kinds=kinds)
     if not environ.get("OPENAI_API_KEY", "").strip():
         raise unusable(
             f"there is neither a {DEFAULT_FILE} here nor OPENAI_API_KEY: `spangate init` writes the file, `spangate demo` needs neither"
         )
-    return configuration.from_environment(environ)
+    return configuration.from_environment(environ, kinds)
 
 
 def check_callers(config: Config, host: str, *, everyone: bool) -> None:
@@ -115,15 +116,10 @@ def check_callers(config: Config, host: str, *, everyone: bool) -> None:
     if teams and not config.keys:
         file = f" -c {config.path}" if config.path and str(config.path) != DEFAULT_FILE else ""
         raise unusable(f"no team has a key, so nobody could call: spangate keys new {next(iter(teams))}{file}")
-    if not teams and not everyone and not is_loopback(host):
-        raise unusable(
-            f"{host} is reachable from other machines and there is no team, so anybody could spend your provider's key: "
-            "add a team with a key, listen on 127.0.0.1, or say --open"
-        )
-
-
-def is_loopback(host: str) -> bool:
-    return loopback_name(f"[{host}]" if ":" in host else host)
+    try:
+        check_reach(host, teams=bool(teams), everywhere=everyone)
+    except ValueError as error:
+        raise unusable(str(error)) from None
 
 
 def first_lines(config: Config, address: Address, *, everyone: bool) -> Iterator[str]:

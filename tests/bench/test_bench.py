@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +25,7 @@ import processes
 from cases import CASES, Case, Sample, measure
 from page import Machine, Outcome, page, table, terminal
 from proxies import Proxy
+from steps import Watch, step_name
 from verdict import Line, Run, lines, memory_lines
 
 from bench import Bench, main, options
@@ -192,6 +195,43 @@ def test_large_bodies_are_judged() -> None:
     assert [line.verdict for line in memory_lines(held, kept)] == ["PASS"] * 3
     over = memory_lines(replace(held, peak=1411, answered=19), replace(kept, refused=16))
     assert [line.verdict for line in over] == ["FAIL"] * 3
+
+
+# --- steps of the loop ---
+
+
+def test_a_step_is_charged_its_cpu_and_not_its_waiting() -> None:
+    def burn_and_wait(_: object) -> None:
+        began = time.thread_time()
+        while time.thread_time() - began < 0.02:
+            pass
+        time.sleep(0.2)
+
+    seen, loop = Watch(), asyncio.new_event_loop()
+    handle = loop.call_soon(burn_and_wait)
+    seen.timed(burn_and_wait)(handle)
+    loop.close()
+    ((name, took),) = seen.longest.items()
+    assert name.endswith("burn_and_wait")
+    assert 0.02 <= took < 0.2
+    assert (seen.steps, seen.long) == (1, 1)
+
+
+async def test_a_step_of_a_task_has_its_coroutines_name() -> None:
+    async def asleep() -> None:
+        await asyncio.sleep(0)
+
+    task = asyncio.ensure_future(asleep())
+    handle = SimpleNamespace(_callback=Bound(task))
+    assert step_name(handle).endswith("asleep")
+    await task
+
+
+class Bound:
+    """What asyncio schedules for a task: a callable that knows it."""
+
+    def __init__(self, task: asyncio.Future[None]) -> None:
+        self.__self__ = task
 
 
 # --- its words ---

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,7 +92,7 @@ def layer(name: str, diary: Diary, step: Steps | None = None, fail: str = "") ->
         try:
             await step()
             fails(name, fail, "before")
-            async with aclosing(next(call)) as events:  # type: ignore[type-var]
+            async with pulling(next(call)) as events:
                 async for event in events:
                     await step()
                     fails(name, fail, type(event).__name__.lower())

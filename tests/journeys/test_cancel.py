@@ -285,7 +285,6 @@ async def test_a_provider_that_never_answers_costs_its_own_callers_alone(tmp_pat
             answers = await asyncio.gather(*stuck)
             assert {(answer.status, answer.error["code"]) for answer in answers} == {(504, "upstream_timeout")}
             assert 0.29 <= now() - started < 1.0
-            assert bad.open == 0
 
 
 # ---- CAN-11: a client that reads slowly

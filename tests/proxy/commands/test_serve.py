@@ -35,19 +35,17 @@ def write(folder: Path, more: str = "") -> None:
     (folder / "spangate.yaml").write_text(YAML + more, encoding="utf-8")
 
 
-def client(url: str, key: str = "any") -> OpenAI:
-    return OpenAI(base_url=url, api_key=key, max_retries=0)
-
-
-def ask(asked: OpenAI, text: str = "Hello there") -> str | None:
-    return asked.chat.completions.create(model="fast", messages=[{"role": "user", "content": text}]).choices[0].message.content
+def ask(url: str, key: str = "any") -> str | None:
+    with OpenAI(base_url=url, api_key=key, max_retries=0) as client:
+        answer = client.chat.completions.create(model="fast", messages=[{"role": "user", "content": "Hello there"}])
+        return answer.choices[0].message.content
 
 
 def test_a_call_goes_through_and_sigterm_ends_well(tmp_path: Path) -> None:
     write(tmp_path)
     with running("serve", "--port", "0", folder=tmp_path) as gateway:
         url = address(gateway)
-        assert ask(client(url)) == "Hello there"
+        assert ask(url) == "Hello there"
         line = json.loads(gateway.until("req_", stdout=True))
         gateway.send(signal.SIGTERM)
         ended = gateway.end()
@@ -67,13 +65,16 @@ def test_one_interrupt_drains_and_a_second_ends_at_once(tmp_path: Path) -> None:
     write(tmp_path)
     with running("serve", "--port", "0", folder=tmp_path) as gateway:
         url = address(gateway)
-        stream = client(url).chat.completions.create(model="fast", messages=[{"role": "user", "content": "hang"}], stream=True)
-        assert next(iter(stream)).choices
-        gateway.send(signal.SIGINT)
-        while ready(url):
-            pass
-        gateway.send(signal.SIGINT)
-        assert gateway.end().code == 130
+        with (
+            OpenAI(base_url=url, api_key="any", max_retries=0) as client,
+            client.chat.completions.create(model="fast", messages=[{"role": "user", "content": "hang"}], stream=True) as stream,
+        ):
+            assert next(iter(stream)).choices
+            gateway.send(signal.SIGINT)
+            while ready(url):
+                pass
+            gateway.send(signal.SIGINT)
+            assert gateway.end().code == 130
 
 
 def ready(url: str) -> bool:
@@ -89,15 +90,28 @@ def test_teams_need_their_keys(tmp_path: Path) -> None:
     key = re.findall("OPENAI_API_KEY=(.*)", spangate("keys", "new", "search", folder=tmp_path).out)[0]
     with running("serve", folder=tmp_path, SPANGATE_PORT="0") as gateway:
         url = address(gateway)
-        assert ask(client(url, key)) == "Hello there"
+        assert ask(url, key) == "Hello there"
         with pytest.raises(APIStatusError, match="valid API key"):
-            ask(client(url))
+            ask(url)
         gateway.send(signal.SIGTERM)
         assert gateway.end().code == 0
     said = "".join(gateway.heard)
     assert "  callers  1 key of 1 team\n" in said
     assert "warning: teams.empty: has no key, so that nobody can call as it: spangate keys new empty" in said
     assert key not in said
+
+
+def test_a_change_while_it_runs_is_told_by_its_place(tmp_path: Path) -> None:
+    write(tmp_path)
+    with running("serve", "--port", "0", folder=tmp_path) as gateway:
+        url = address(gateway)
+        write(tmp_path, "teams: {search: {}}\n")
+        assert re.match(r"\S+ \S+ INFO configuration: teams\.search: added\n", gateway.until("configuration: "))
+        gateway.until("is in use")
+        with pytest.raises(APIStatusError, match="valid API key"):
+            ask(url)
+        gateway.send(signal.SIGTERM)
+        assert gateway.end().code == 0
 
 
 def test_a_mistake_while_it_runs_is_told_and_changes_nothing(tmp_path: Path) -> None:
@@ -108,7 +122,7 @@ def test_a_mistake_while_it_runs_is_told_and_changes_nothing(tmp_path: Path) -> 
         told = gateway.until("polices")
         assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ERROR kept the running configuration: spangate.yaml:7:", told)
         assert 'did you mean "policies"?' in told
-        assert ask(client(url)) == "Hello there"
+        assert ask(url) == "Hello there"
         gateway.send(signal.SIGTERM)
         assert gateway.end().code == 0
 
@@ -157,7 +171,7 @@ def test_open_to_everyone_is_warned_about(tmp_path: Path) -> None:
         listens = gateway.until("listens on").split()[-1]
         pasted = gateway.until("export OPENAI_BASE_URL=")
         assert pasted.strip().endswith(listens.replace("0.0.0.0", "127.0.0.1"))
-        assert ask(client(pasted.strip().partition("=")[2])) == "Hello there"
+        assert ask(pasted.strip().partition("=")[2]) == "Hello there"
         gateway.send(signal.SIGTERM)
         assert gateway.end().code == 0
     said = "".join(gateway.heard)
