@@ -6,8 +6,9 @@ speak through `notes`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import getrandbits
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,7 +22,11 @@ Reason = Literal["first", "retry", "fallback", "hedge"]
 
 
 class Attempt(msgspec.Struct):
-    """One request sent upstream. Times are seconds on the monotonic clock; `started_ns` is wall time."""
+    """One request sent upstream. Times are seconds on the monotonic clock; `started_ns` is wall time.
+
+    `system` is what OpenTelemetry calls the provider (`openai`, `ollama`), `provider` its name in the configuration; `address` and
+    `port` are where it lives. `request` holds the few parameters of the request that telemetry names, by their name in the body.
+    """
 
     number: int
     provider: str
@@ -36,6 +41,17 @@ class Attempt(msgspec.Struct):
     error_type: str = ""
     usage: Usage | None = None
     upstream_request_id: str = ""
+    op: str = ""
+    stream: bool = False
+    system: str = ""
+    address: str = ""
+    port: int = 0
+    request: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    first_content: float = 0.0
+    deltas: int = 0
+    answered_model: str = ""
+    response_id: str = ""
+    finish: str | None = None
 
 
 class Seen(msgspec.Struct):
@@ -68,6 +84,12 @@ class Seen(msgspec.Struct):
     status: int = 0
     outcome: Outcome | None = None
     error_code: str = ""
+    scheme: str = "http"
+    http_version: str = "1.1"
+    host: str = ""
+    client_address: str = ""
+    user_agent: str = ""
+    trace_state: str = ""
     usage: Usage | None = None
     finish: str | None = None
     first_content: float = 0.0

@@ -11,10 +11,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from ..call import sse
 from ..call.errors import UpstreamError, UpstreamIncomplete
 from ..call.events import Envelope, Usage, dicts
 from .answers import error_in, finish_of, has_content, provider_error, usage_of
+
+_decode = msgspec.json.Decoder().decode
 
 MAX_FRAME = 16 * 2**20  # bytes of one unfinished frame: longer is no event
 
@@ -168,7 +172,15 @@ def _envelope(chunk: Mapping[str, Any]) -> Envelope:
 
 def _object(data: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(data)
+        value = _decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        value = _leniently(data)
+    return value if isinstance(value, dict) else None
+
+
+def _leniently(data: bytes) -> Any:
+    """What the standard parser makes of what msgspec refused: it takes NaN and lone surrogates."""
+    try:
+        return json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None

@@ -22,6 +22,7 @@ Body = Sequence[bytes | memoryview]
 HEAD_LIMIT = 64 * 1024
 JOINED = 128 * 1024  # up to here head and body go out in one write: a copy is cheaper than a system call
 SLICE = 256 * 1024
+LINGER = 1.0  # seconds that an answer which has said all it had to may take to end
 
 CUT = "The provider's answer stopped before its end."
 UNANSWERED = "The provider closed the connection before it answered."
@@ -52,7 +53,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_aborted", "_barren", "_buffered", "_busy", "_complete", "_failure", "_heard", "_keep", "_limit", "_loop", "_parser",
         "_pieces", "_pool", "_reading_paused", "_sent", "_transport", "_until_eof", "_waiter", "_writing_paused",
-        "head", "key", "on_body", "reused", "status",
+        "ending", "head", "key", "on_body", "reused", "status",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, key: Key, limit: int) -> None:
@@ -70,6 +71,7 @@ class Connection(asyncio.Protocol):
         self._reading_paused = self._writing_paused = False
         self._failure: ProviderFault | None = None
         self._complete = False
+        self.ending: asyncio.TimerHandle | None = None
 
     # what the pool and Answer ask
 
@@ -112,6 +114,7 @@ class Connection(asyncio.Protocol):
 
     def release(self) -> bool:
         """Back to the pool if nothing of this exchange can still come or go; whether the answer had been read to its end."""
+        self._stop_ending()
         ended = self._complete and not self._pieces
         transport = self._transport
         if ended and self._keep and self._sent and transport is not None and not transport.get_write_buffer_size():
@@ -121,11 +124,25 @@ class Connection(asyncio.Protocol):
             self.abort()
         return ended
 
+    def let_end(self) -> None:
+        """Nobody reads on: back to the pool once the framing of the answer has ended too. A connection that takes longer for that than
+        LINGER, or brings more of a body, isn't worth the wait."""
+        if self._complete or self._pieces or self._failure is not None:
+            self.release()
+        else:
+            self.ending = self._loop.call_later(LINGER, self.abort)
+
+    def _stop_ending(self) -> None:
+        if self.ending is not None:
+            self.ending.cancel()
+            self.ending = None
+
     def abort(self) -> None:
         """Close at once, without waiting for anything to be flushed."""
         if self._aborted:
             return
         self._aborted = True
+        self._stop_ending()
         if self._failure is None:
             self._failure = UpstreamIncomplete(ABANDONED)
         self._pool.forget(self)
@@ -209,6 +226,8 @@ class Connection(asyncio.Protocol):
             self.abort()
         self._take_in(len(data))
         self._wake()
+        if self.ending is not None and (self._complete or self._pieces):
+            self.release()
 
     def eof_received(self) -> None:
         self._ended(None)

@@ -49,8 +49,14 @@ async def read_body(raw: bytes) -> Body:
 
 
 def _harmless(raw: bytes) -> bool:
-    """As most bodies are: ASCII, and with too few brackets to nest too deep."""
-    return len(raw) <= _SLICE and raw.isascii() and raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH
+    """As most bodies are: short, and with too few brackets to nest too deep."""
+    if len(raw) > _SLICE or raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
+        return False
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 async def _look_over(raw: bytes) -> None:
@@ -115,6 +121,8 @@ async def _each_once(raw: bytes, fields: Mapping[str, msgspec.Raw]) -> bool:
 
     False also for names that are written with escapes; the strict parser knows.
     """
+    if len(raw) == 1 + sum([len(name.encode()) + len(value) + 4 for name, value in fields.items()]):
+        return True  # not a byte is left for a second one
     at = 0
     for number, (name, value) in enumerate(fields.items(), 1):
         found = _NAME.match(raw, at)

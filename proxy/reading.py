@@ -6,7 +6,6 @@ network gave them, `Closed` after its end; what is no good end raises.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -15,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..call.call import Call
-from ..call.errors import ProviderFault, UpstreamError, UpstreamIncomplete
+from ..call.errors import UpstreamError, UpstreamIncomplete
 from ..call.events import Closed, Delta, Event, Opened, dicts, dumped
 from . import answers, convert
 from .chunks import Chunks
@@ -24,7 +23,6 @@ from .upstream import Reply
 
 MAX_WHOLE = 64 << 20  # bytes of a whole answer
 MAX_UNSAID = 1 << 20  # bytes of a stream that has not said anything yet
-LINGER = 0.05  # seconds that a stream which has said its end may take to end on the wire
 
 
 async def events_of(call: Call, answer: Reply, opened: Opened, *, hide_usage: bool) -> AsyncGenerator[Event, None]:
@@ -41,8 +39,8 @@ async def events_of(call: Call, answer: Reply, opened: Opened, *, hide_usage: bo
     if not streamed:
         return _whole(call, body, opened)
     if not call.head.stream:
-        return _collected(call, body, opened)
-    return _stream(call, body, opened, Chunks(hide_usage=hide_usage, choices=call.head.n))
+        return _collected(call, answer, body, opened)
+    return _stream(call, answer, body, opened, Chunks(hide_usage=hide_usage, choices=call.head.n))
 
 
 async def _form(answer: Reply) -> tuple[Bytes, bool]:
@@ -67,7 +65,7 @@ class _Again:
         return first or await self._rest.read()
 
 
-async def _stream(call: Call, body: Bytes, opened: Opened, chunks: Chunks) -> AsyncGenerator[Event, None]:
+async def _stream(call: Call, answer: Reply, body: Bytes, opened: Opened, chunks: Chunks) -> AsyncGenerator[Event, None]:
     said = await _until_content(body, chunks)
     model = chunks.envelope.model if chunks.envelope else ""
     yield replace(opened, model=model, envelope=chunks.envelope)
@@ -78,10 +76,11 @@ async def _stream(call: Call, body: Bytes, opened: Opened, chunks: Chunks) -> As
         said = chunks.feed(data) if data else chunks.end()
         if not data:
             break
+        data = b""  # not held while the caller takes its time with `said`
     if said:
         yield Delta(said)
     chunks.check_ended()
-    await _let_end(body)
+    answer.release()
     if chunks.malformed:
         call.notes.add("stream.malformed", events=chunks.malformed)
     yield Closed(chunks.usage, chunks.finish, chunks.tail)
@@ -106,18 +105,7 @@ async def _until_content(body: Bytes, chunks: Chunks) -> bytes:
     return b"".join(said)
 
 
-async def _let_end(body: Bytes) -> None:
-    """The stream has said its end; only once HTTP's own end is read can another call use the connection. Often it comes in a
-    segment of its own, a moment later; a longer wait isn't worth a connection."""
-    try:
-        async with asyncio.timeout(LINGER):
-            while await body.read():
-                pass
-    except (TimeoutError, ProviderFault):
-        return
-
-
-async def _collected(call: Call, body: Bytes, opened: Opened) -> AsyncGenerator[Event, None]:
+async def _collected(call: Call, answer: Reply, body: Bytes, opened: Opened) -> AsyncGenerator[Event, None]:
     """A stream that came where a whole answer was asked for."""
     chunks = Chunks(choices=call.head.n)
     said: list[bytes] = []
@@ -133,10 +121,10 @@ async def _collected(call: Call, body: Bytes, opened: Opened) -> AsyncGenerator[
     if not chunks.content and chunks.error is None:
         raise UpstreamIncomplete("The provider's answer is empty.")
     chunks.check_ended()
-    await _let_end(body)
-    answer = convert.as_whole(Delta(b"".join(said)).chunks)
-    yield replace(opened, model=str(answer.get("model") or ""), stream=False, content_type="application/json")
-    yield Delta(dumped(answer), sse=False)
+    answer.release()
+    collected = convert.as_whole(Delta(b"".join(said)).chunks)
+    yield replace(opened, model=str(collected.get("model") or ""), stream=False, content_type="application/json")
+    yield Delta(dumped(collected), sse=False)
     yield Closed(chunks.usage, chunks.finish)
 
 

@@ -28,6 +28,7 @@ from .settings import Server as Limits
 log = logging.getLogger("spangate.proxy")
 
 IDLE = 75.0  # seconds that a kept connection may stay without a request
+SLICE = 64 * 1024  # bytes of an answer that are handed to the transport at once
 LINGER = 2.0  # seconds for which what a refused client still sends is read and thrown away
 PARTING = 0.5  # seconds that a step of closing may take
 _BROKEN = "The request body stopped before its end, or its framing is broken."
@@ -198,7 +199,12 @@ class AiohttpExchange:
 
     async def write(self, data: bytes) -> None:
         assert self._response is not None
-        await self._response.write(data)
+        if len(data) <= SLICE:
+            await self._response.write(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(data), SLICE):  # of one large write the transport would keep a copy until its reader has it all
+            await self._response.write(view[start : start + SLICE])
 
     async def end(self) -> None:
         assert self._response is not None

@@ -16,12 +16,12 @@ import aiohttp
 
 from ..call.errors import ProviderFault, UpstreamError, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
 from .connection import ABANDONED, CUT, HEAD_LIMIT, JOINED, NOT_HTTP, SLICE, UNANSWERED, Body, first, head_fault
-from .upstream import Headers, Origin, Reply, Sender, Upstream, request_head, unreachable, whole
+from .upstream import READ_LIMIT, Headers, Origin, Reply, Sender, Upstream, request_head, unreachable, whole
 
 AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 
 
-def upstream_for(environ: Mapping[str, str], *, keepalive: float = 30.0, max_idle: int = 256, read_limit: int = 262144) -> Sender:
+def upstream_for(environ: Mapping[str, str], *, keepalive: float = 30.0, max_idle: int = 256, read_limit: int = READ_LIMIT) -> Sender:
     """The Sender for a process with this environment. ValueError, with a sentence, for a proxy that can't be used."""
     direct = Upstream(keepalive=keepalive, max_idle=max_idle, read_limit=read_limit)
     rules = ProxyRules.parse(environ)
@@ -111,7 +111,7 @@ class ProxiedUpstream:
 class SessionUpstream:
     """Sends requests to origins through one proxy, over aiohttp."""
 
-    def __init__(self, proxy: str, *, keepalive: float = 30.0, read_limit: int = 262144) -> None:
+    def __init__(self, proxy: str, *, keepalive: float = 30.0, read_limit: int = READ_LIMIT) -> None:
         self.resends = 0
         parts = urlsplit(proxy)
         self._proxy = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
@@ -247,6 +247,9 @@ class SessionAnswer:
 
     async def whole(self, limit: int) -> bytes:
         return await whole(self, limit)
+
+    def release(self) -> None:
+        self.close()
 
     def close(self) -> None:
         """aiohttp has given back the connection of an answer that ended, if all of the request was sent; any other is closed here."""

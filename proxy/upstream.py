@@ -30,6 +30,8 @@ __all__ = ["Answer", "Body", "Headers", "Origin", "Reply", "Sender", "Upstream"]
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+READ_LIMIT = 64 * 1024  # bytes of an answer that wait for their reader before the provider has to
+
 OURS = frozenset((b"host", b"content-length", b"transfer-encoding", b"connection"))
 
 
@@ -42,6 +44,7 @@ class Reply(Protocol):
     def header(self, name: bytes) -> bytes | None: ...
     async def read(self) -> bytes: ...
     async def whole(self, limit: int) -> bytes: ...
+    def release(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -83,6 +86,14 @@ class Answer:
         """The rest of the body; UpstreamError if it is larger than `limit` bytes."""
         return await whole(self, limit)
 
+    def release(self) -> None:
+        """The body has said all it had to: without anybody waiting, the connection goes back once the framing of the answer ends too, or
+        is aborted. `close` does nothing after it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._ended = True
+            connection.let_end()
+
     def close(self) -> None:
         """Give the connection back if the answer was read to its end and can be trusted, else abort it. Idempotent, no I/O awaited."""
         connection, self._connection = self._connection, None
@@ -104,7 +115,7 @@ async def whole(answer: Reply, limit: int) -> bytes:
 class Upstream:
     """Sends requests to origins over pooled connections, last in, first out. One event loop; nothing is shared between loops."""
 
-    def __init__(self, *, keepalive: float = 30.0, max_idle: int = 256, read_limit: int = 262144) -> None:
+    def __init__(self, *, keepalive: float = 30.0, max_idle: int = 256, read_limit: int = READ_LIMIT) -> None:
         self.resends = 0
         self._keepalive = keepalive
         self._max_idle = max_idle
@@ -146,11 +157,11 @@ class Upstream:
         return Answer(connection)
 
     async def aclose(self) -> None:
-        """Abort what is idle and wait until its transports are gone. Answers in use stay their readers' until they close them."""
+        """Abort what is idle or only ending, and wait until its transports are gone. Answers in use stay their readers' until they close them."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for connection in list(self._idle):
+        for connection in [each for each in self._open if each in self._idle or each.ending]:
             connection.abort()
         while self._closing:
             self._all_gone = asyncio.get_running_loop().create_future()

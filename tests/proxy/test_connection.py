@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from spangate.call.errors import ProviderFault, UpstreamError, UpstreamIncomplete
-from spangate.proxy.upstream import Answer, Origin, Upstream
+from spangate.proxy.upstream import READ_LIMIT, Answer, Origin, Upstream
 
 from upstream import LAST_CHUNK, C, D, End, F, Misbehaving, Step, U, chunk, chunked, cut, http, play, raw_head, sse, sse_head
 
@@ -18,7 +18,7 @@ CHUNKED = ("Transfer-Encoding", "chunked")
 
 
 @asynccontextmanager
-async def client(*, read_limit: int = 262144) -> AsyncIterator[Upstream]:
+async def client(*, read_limit: int = READ_LIMIT) -> AsyncIterator[Upstream]:
     upstream = Upstream(read_limit=read_limit)
     try:
         yield upstream

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from spangate.call.errors import ProviderFault, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
-from spangate.proxy.upstream import Answer, Body, Headers, Origin, Reply, Sender, Upstream
+from spangate.proxy.upstream import READ_LIMIT, Answer, Body, Headers, Origin, Reply, Sender, Upstream
 
 from upstream import (
     LAST_CHUNK,
@@ -45,7 +45,7 @@ MIB = 1024 * 1024
 
 
 @asynccontextmanager
-async def client(*, keepalive: float = 30.0, max_idle: int = 256, read_limit: int = 262144) -> AsyncIterator[Upstream]:
+async def client(*, keepalive: float = 30.0, max_idle: int = 256, read_limit: int = READ_LIMIT) -> AsyncIterator[Upstream]:
     """An Upstream that is seen to leave nothing open."""
     upstream = Upstream(keepalive=keepalive, max_idle=max_idle, read_limit=read_limit)
     try:
