@@ -49,6 +49,7 @@ class Attempt(msgspec.Struct):
     request: Mapping[str, Any] = msgspec.field(default_factory=dict)
     first_content: float = 0.0
     deltas: int = 0
+    answer_bytes: int = 0
     answered_model: str = ""
     response_id: str = ""
     finish: str | None = None
@@ -90,6 +91,7 @@ class Seen(msgspec.Struct):
     client_address: str = ""
     user_agent: str = ""
     trace_state: str = ""
+    request_bytes: int = 0
     usage: Usage | None = None
     finish: str | None = None
     first_content: float = 0.0
