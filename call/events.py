@@ -17,7 +17,10 @@ UsageSource = Literal["provider", "estimated", "none"]
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens of one answer. `cached` and `cache_write` are part of `input`, `reasoning` is part of `output`."""
+    """Tokens of one answer. `cached` and `cache_write` are part of `input`, `reasoning` is part of `output`.
+
+    `unknown`: the total that the provider left out, or that made no sense; it stands as 0 here and is to be estimated.
+    """
 
     input: int = 0
     output: int = 0
@@ -25,6 +28,7 @@ class Usage(msgspec.Struct, frozen=True):
     cache_write: int = 0
     reasoning: int = 0
     source: UsageSource = "provider"
+    unknown: Literal["", "input", "output"] = ""
 
 
 class Envelope(msgspec.Struct, frozen=True):

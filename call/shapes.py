@@ -13,7 +13,7 @@ from struct import pack, unpack
 from typing import Any
 
 from .call import Call
-from .events import Envelope, Usage
+from .events import Envelope, Usage, dicts
 from .rules import Figures, Rule, ToolCall
 
 Chunk = dict[str, Any]
@@ -36,7 +36,7 @@ class Asked:
         if call.op != "chat":
             texts = _texts(call.body.get("prompt" if call.op == "completions" else "input"))
             return cls(texts, texts[-1] if texts else "")
-        said = [message for message in call.body.get("messages") or () if isinstance(message, dict)]
+        said = dicts(call.body.get("messages"))
         users = [message for message in said if message.get("role") == "user"]
         return cls(
             [text for message in said for text in _texts(message.get("content"))],

@@ -81,32 +81,54 @@ def _times(seen: Seen) -> str:
     return text
 
 
+class Line(msgspec.Struct):
+    """The same as one JSON object; `at` is in milliseconds since the epoch."""
+
+    at: int
+    id: str
+    trace_id: str
+    status: int
+    outcome: str | None
+    error_code: str
+    op: str
+    stream: bool
+    model: str
+    provider: str
+    target_model: str
+    attempts: int
+    team: str
+    key: str
+    input_tokens: int | None
+    output_tokens: int | None
+    duration_ms: float
+    first_ms: float | None
+    client_request_id: str
+
+
 def json_line(seen: Seen) -> str:
-    """The same as one JSON object; times in milliseconds."""
     usage = seen.usage
-    return _encode(
-        {
-            "at": seen.started_ns // 1_000_000,
-            "id": seen.id,
-            "trace_id": seen.trace_hex,
-            "status": seen.status,
-            "outcome": seen.outcome,
-            "error_code": seen.error_code,
-            "op": seen.op,
-            "stream": seen.stream,
-            "model": printable(seen.model),
-            "provider": seen.provider,
-            "target_model": printable(seen.target_model),
-            "attempts": len(seen.attempts),
-            "team": seen.team,
-            "key": seen.key,
-            "input_tokens": usage.input if usage else None,
-            "output_tokens": usage.output if usage else None,
-            "duration_ms": round(seen.duration * 1000, 3),
-            "first_ms": round((seen.first_content - seen.started) * 1000, 3) if seen.first_content else None,
-            "client_request_id": seen.client_request_id,
-        }
-    ).decode()
+    line = Line(
+        at=seen.started_ns // 1_000_000,
+        id=seen.id,
+        trace_id=seen.trace_hex,
+        status=seen.status,
+        outcome=seen.outcome,
+        error_code=seen.error_code,
+        op=seen.op,
+        stream=seen.stream,
+        model=printable(seen.model),
+        provider=seen.provider,
+        target_model=printable(seen.target_model),
+        attempts=len(seen.attempts),
+        team=seen.team,
+        key=seen.key,
+        input_tokens=usage.input if usage else None,
+        output_tokens=usage.output if usage else None,
+        duration_ms=round(seen.duration * 1000, 3),
+        first_ms=round((seen.first_content - seen.started) * 1000, 3) if seen.first_content else None,
+        client_request_id=seen.client_request_id,
+    )
+    return _encode(line).decode()
 
 
 def printable(text: str) -> str:

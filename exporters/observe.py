@@ -68,5 +68,3 @@ def failed(attempt: record.Attempt, fault: SpangateError) -> None:
     attempt.error_type = fault.code
     if isinstance(fault, UpstreamError) and fault.status is not None:
         attempt.status, attempt.error_type = fault.status, str(fault.status)
-
-

@@ -1,17 +1,132 @@
-"""Who is told what happened: a Recorder gets each call's Seen once, when it has ended."""
+"""What is told to the outside, and to whom: a Recorder gets each call's Seen once, when it has ended; what it makes of it to send on are
+the plain records here, OpenTelemetry's spans and log events without its SDK.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
 
 from ..call.seen import Seen
+from .seldom import Seldom
+
+log = logging.getLogger("spangate.exporters")
+
+Scalar: TypeAlias = str | bool | int | float | bytes
+Value: TypeAlias = Scalar | Sequence[Scalar]
+Attributes: TypeAlias = Mapping[str, Value]
+Said: TypeAlias = dict[str, Value]
+
+INTERNAL: Final = 1
+SERVER: Final = 2
+CLIENT: Final = 3
+
+UNSET: Final = 0
+ERROR: Final = 2
+
+INFO: Final = 9
+WARN: Final = 13
 
 
 class Recorder(Protocol):
-    """Must not block, must not fail a call. What it keeps, it copies: nothing of a Seen changes after its end."""
+    """Must not block, must not fail a call. It may keep a Seen as it is: nothing of one changes after its end."""
 
     def record(self, seen: Seen) -> None: ...
 
     def flush(self) -> None:
-        """Everything recorded so far goes out; called at drain."""
+        """Everything recorded so far goes out; called at drain, off the loop. It may wait, for a few seconds at most."""
         ...
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """Who tells."""
+
+    attributes: Attributes
+    schema_url: str = ""
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Which part of it."""
+
+    name: str
+    version: str = ""
+
+
+class SpanEvent(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened during a span. Times are nanoseconds of wall time."""
+
+    name: str
+    at: int
+    attributes: Attributes = {}
+
+
+class Link(msgspec.Struct, frozen=True, gc=False):
+    """Another span that a span has to do with."""
+
+    trace_id: int
+    span_id: int
+    attributes: Attributes = {}
+    remote: bool = False
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """One span that has ended. `parent_id` 0: a root. `remote`: the parent is another process's."""
+
+    trace_id: int
+    span_id: int
+    name: str
+    kind: int
+    start: int
+    end: int
+    attributes: Attributes = {}
+    parent_id: int = 0
+    remote: bool = False
+    trace_state: str = ""
+    events: Sequence[SpanEvent] = ()
+    links: Sequence[Link] = ()
+    status: int = UNSET
+    message: str = ""
+
+
+class LogRecord(msgspec.Struct, frozen=True, gc=False):
+    """One event of OpenTelemetry's logs, within a trace if its ids are set."""
+
+    event: str
+    at: int
+    attributes: Attributes = {}
+    severity: int = INFO
+    trace_id: int = 0
+    span_id: int = 0
+    sampled: bool = False
+
+
+class Fanout:
+    """Several recorders as one. A part that raises is counted in `failures` and stops neither the others nor the call."""
+
+    def __init__(self, *parts: Recorder) -> None:
+        self.parts = parts
+        self.failures: dict[str, int] = {}
+        self._seldom = Seldom()
+
+    def record(self, seen: Seen) -> None:
+        for part in self.parts:
+            self._alone(part, part.record, seen)
+
+    def flush(self) -> None:
+        for part in self.parts:
+            self._alone(part, part.flush)
+
+    def _alone(self, part: Recorder, tell: Callable[..., None], *what: Seen) -> None:
+        try:
+            tell(*what)
+        except Exception as error:  # noqa: BLE001 - this is where exporters are isolated
+            self._failed(part, error)
+
+    def _failed(self, part: Recorder, error: Exception) -> None:
+        name = type(part).__name__
+        self.failures[name] = self.failures.get(name, 0) + 1
+        if self._seldom.may():
+            log.error("%s failed, %d times by now: %s", name, self.failures[name], type(error).__name__, exc_info=error)

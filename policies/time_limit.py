@@ -63,7 +63,7 @@ class TimeLimit(BaseModel):
             fault = watch.claim()
             if fault is None:
                 raise
-            call.notes.add("time_limit.reached", limit=fault.limit)
+            call.notes.add("time_limit.reached", limit=fault.limit, seconds=getattr(self, fault.limit))
             raise fault from None
         finally:
             watch.stop()

@@ -54,8 +54,7 @@ async def stream(call: Call, events: AsyncIterator[Event], exchange: Exchange, k
                     closed = event
         tail = _ended(closed).tail
         settled()
-        await exchange.write(done if tail is None else tail)
-        await exchange.end()
+        await exchange.end(done if tail is None else tail)
     finally:
         alive.drop()
 
@@ -92,8 +91,7 @@ async def whole(call: Call, events: AsyncIterator[Event], exchange: Exchange, se
     held += _ended(closed).tail or b""
     settled()
     if exchange.started:
-        await exchange.write(held)
-        await exchange.end()
+        await exchange.end(held)
     else:
         await exchange.answer(200, headers, held)
 

@@ -66,8 +66,7 @@ class App:
         address = await self.server.start(self._host, limits.port if port is None else port)
         if self.config.path is not None:
             self.reload.start()
-        gc.collect()
-        gc.freeze()  # what is here now stays: no use in looking at it again and again
+        _quiet_collector()
         return address
 
     async def drain(self, patience: float | None = None) -> None:
@@ -107,6 +106,13 @@ class App:
         self.endpoints.reload_error = str(replace(first, file=Path(first.file).name))
         for mistake in mistakes[:20]:
             log.error("kept the running configuration: %s", mistake)
+
+
+def _quiet_collector() -> None:
+    """What is here by now stays, so the collector need not look at it again; a call leaves no circles, so it may look seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 async def run(app: App, *, host: str | None = None, port: int | None = None, ready: Callable[[Address], None]) -> int:

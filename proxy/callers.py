@@ -108,7 +108,9 @@ def loopback_name(host: str) -> bool:
     """Whether a Host header, with or without a port, names this machine's loopback."""
     name = host.strip().lower()
     if name.startswith("["):
-        name, _, port = name[1:].partition("]")
+        name, closed, port = name[1:].partition("]")
+        if not closed or (port and not port.startswith(":")):
+            return False
         port = port.removeprefix(":")
     else:
         name, _, port = name.partition(":")

@@ -70,7 +70,7 @@ class Chunks:
 
     def _completed(self, data: bytes) -> bytes:
         """What waited and `data`, up to the last blank line; the rest waits. Only the new bytes are searched."""
-        seam = bytes(self._pending[-2:])  # a blank line may lie across two reads
+        seam = bytes(self._pending[-1:])  # a blank line may lie across two reads
         end = sse.whole_frames(seam + data) - len(seam)
         if end <= 0:
             self._pending += data

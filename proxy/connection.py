@@ -20,7 +20,7 @@ from .origin import Key
 Body = Sequence[bytes | memoryview]
 
 HEAD_LIMIT = 64 * 1024
-JOINED = 128 * 1024  # up to here head and body go out in one write: a copy is cheaper than a system call
+JOINED = 256 * 1024  # up to here head and body go out in one write: a copy is cheaper than a system call
 SLICE = 256 * 1024
 LINGER = 1.0  # seconds that an answer which has said all it had to may take to end
 
@@ -40,8 +40,8 @@ class Pool(Protocol):
     def gone(self, connection: Connection) -> None: ...
 
 
-class Stale(UpstreamIncomplete):
-    """A pooled connection was found closed before any byte of the answer came."""
+class Unheard(UpstreamIncomplete):
+    """It closed before any byte of the answer came: found closed, if it had been waiting in the pool."""
 
 
 class Connection(asyncio.Protocol):
@@ -53,12 +53,11 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_aborted", "_barren", "_buffered", "_busy", "_complete", "_failure", "_heard", "_keep", "_limit", "_loop", "_parser",
         "_pieces", "_pool", "_reading_paused", "_sent", "_transport", "_until_eof", "_waiter", "_writing_paused",
-        "ending", "head", "key", "on_body", "reused", "status",
+        "ending", "head", "key", "on_body", "status",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, key: Key, limit: int) -> None:
         self.key = key
-        self.reused = False
         self._pool = pool
         self._limit = limit
         self._loop = asyncio.get_running_loop()
@@ -127,10 +126,14 @@ class Connection(asyncio.Protocol):
     def let_end(self) -> None:
         """Nobody reads on: back to the pool once the framing of the answer has ended too. A connection that takes longer for that than
         LINGER, or brings more of a body, isn't worth the wait."""
-        if self._complete or self._pieces or self._failure is not None:
-            self.release()
-        else:
+        if not self._over():
             self.ending = self._loop.call_later(LINGER, self.abort)
+
+    def _over(self) -> bool:
+        over = self._complete or bool(self._pieces) or self._failure is not None
+        if over:
+            self.release()
+        return over
 
     def _stop_ending(self) -> None:
         if self.ending is not None:
@@ -226,8 +229,8 @@ class Connection(asyncio.Protocol):
             self.abort()
         self._take_in(len(data))
         self._wake()
-        if self.ending is not None and (self._complete or self._pieces):
-            self.release()
+        if self.ending is not None:
+            self._over()
 
     def eof_received(self) -> None:
         self._ended(None)
@@ -265,8 +268,8 @@ class Connection(asyncio.Protocol):
         if self._busy and not self._complete and self._failure is None:
             if self._until_eof and exc is None:
                 self._complete = True
-            elif self.reused and not self._heard:
-                self._failure = Stale(UNANSWERED)
+            elif not self._heard:
+                self._failure = Unheard(UNANSWERED, detail=repr(exc) if exc else "end of file")
             else:
                 self._failure = UpstreamIncomplete(CUT if self.status else UNANSWERED, detail=repr(exc) if exc else "end of file")
         self.abort()

@@ -168,8 +168,7 @@ class Endpoints:
         if exchange.started and not seen.stream:
             exchange.abort()
         elif exchange.started:
-            await exchange.write(errors.error_frame(error, seen))
-            await exchange.end()
+            await exchange.end(errors.error_frame(error, seen))
         else:
             if errors.status_of(error) in (408, 413):
                 exchange.close_after()

@@ -56,8 +56,8 @@ class Exchange(Protocol):
         """
         ...
 
-    async def end(self) -> None:
-        """The answer is whole."""
+    async def end(self, last: bytes = b"") -> None:
+        """The answer is whole with `last`, which goes out together with what ends it."""
         ...
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:

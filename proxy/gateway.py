@@ -23,6 +23,7 @@ from .config import Config
 from .providers.provider import Parts, Provider, ProviderSettings
 from .upstream import Sender
 
+LISTING = 5.0  # seconds that a provider may take to list its models; one that takes longer has none
 LISTED = 300.0  # seconds for which a provider's own list of models is believed
 
 
@@ -39,9 +40,12 @@ class Route:
 class Gateway:
     """One configuration at work."""
 
-    def __init__(self, config: Config, client: Sender, *, clock: Clock = SYSTEM, everywhere: bool = False) -> None:
+    def __init__(
+        self, config: Config, client: Sender, *, clock: Clock = SYSTEM, everywhere: bool = False, listing: float = LISTING
+    ) -> None:
         self.config = config
         self.clock = clock
+        self._listing = listing
         self.providers: Mapping[str, Provider] = {
             name: cast("ProviderSettings", settings).build(Parts(name, client, clock, config.folder))
             for name, settings in config.settings.providers.items()
@@ -106,9 +110,16 @@ class Gateway:
         at, names = self._listed.get(provider, (-LISTED, []))
         now = self.clock.mono()
         if now - at >= LISTED or not names:
-            names = await self.providers[provider].models()
+            names = await self._ask(provider)
             self._listed[provider] = (now, names)
         return names
+
+    async def _ask(self, provider: str) -> list[str]:
+        try:
+            async with asyncio.timeout(self._listing):
+                return await self.providers[provider].models()
+        except TimeoutError:
+            return []
 
     def providers_of(self, names: Iterable[str]) -> dict[str, str]:
         """For each model name, the provider behind it: what `/v1/models` calls its owner."""

@@ -76,6 +76,8 @@ async def read_all(exchange: Exchange, guest: Guest, server: Server) -> bytes:
         raise CallerFault("A request body must not be compressed; send it without Content-Encoding.", code="unsupported_encoding")
     if exchange.length is not None:
         guest.take(exchange.length)
+    elif any(coding.strip().lower() != "chunked" for coding in exchange.headers.getall("Transfer-Encoding", [])):
+        raise CallerFault("The only transfer coding is chunked.", param="transfer-encoding")
     if exchange.arrived:
         return await _pieces(exchange, guest, counted=exchange.length is not None)
     await exchange.ask_for_body()

@@ -23,6 +23,7 @@ from ..call.errors import CallerFault
 
 MAX_DEPTH = 128
 _SLICE = 16384  # bytes that are looked over before the loop gets a turn
+_LONG = 1 << 20  # bytes up to which a quick look is quick
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NAME = re.compile(rb'\s*[{,]\s*"([^"\\]*)"\s*:\s*')  # of what is known to be JSON, where \s is all its white space
@@ -49,14 +50,33 @@ async def read_body(raw: bytes) -> Body:
 
 
 def _harmless(raw: bytes) -> bool:
-    """As most bodies are: short, and with too few brackets to nest too deep."""
-    if len(raw) > _SLICE or raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
+    """As most bodies are: with too few brackets to nest too deep, and ASCII, or short enough to be decoded at once."""
+    if len(raw) > _LONG or _more_than(MAX_DEPTH, raw, b"{", b"["):
         return False
+    if raw.isascii():
+        return True
+    if len(raw) > 8 * _SLICE:
+        return False  # a mix of scripts takes 3 ns a byte
     try:
         raw.decode()
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _more_than(most: int, raw: bytes, *wanted: bytes) -> bool:
+    """Whether `wanted` come more often than `most` times; where they are rare, looking for each is quicker than counting."""
+    if len(raw) < 2048:
+        return sum([raw.count(byte) for byte in wanted]) > most
+    seen = 0
+    for byte in wanted:
+        at = raw.find(byte)
+        while at >= 0:
+            seen += 1
+            if seen > most:
+                return True
+            at = raw.find(byte, at + 1)
+    return False
 
 
 async def _look_over(raw: bytes) -> None:

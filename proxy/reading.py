@@ -198,13 +198,9 @@ def _narrowly(raw: bytes) -> Mapping[str, Any]:
     return {**msgspec.structs.asdict(read), "choices": choices}
 
 
-def _null(constant: str) -> None:
-    """NaN and Infinity pass where bytes pass; in what we write ourselves they are null."""
-
-
 def _leniently(raw: bytes) -> Mapping[str, Any]:
     try:
-        value = json.loads(raw, parse_constant=_null)
+        value = json.loads(raw)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):

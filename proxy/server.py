@@ -9,29 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http import HttpVersion11, RawRequestMessage
-from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
-from multidict import CIMultiDict
 
 from ..call.errors import CallerFault, SpangateError
-from .callers import Headers
 from .endpoints import Endpoints, draining
 from .errors import error_body, status_of
+from .http_exchange import HttpExchange, head_of
 from .settings import Server as Limits
 
 log = logging.getLogger("spangate.proxy")
 
 IDLE = 75.0  # seconds that a kept connection may stay without a request
-SLICE = 64 * 1024  # bytes of an answer that are handed to the transport at once
 LINGER = 2.0  # seconds for which what a refused client still sends is read and thrown away
 PARTING = 0.5  # seconds that a step of closing may take
-_BROKEN = "The request body stopped before its end, or its framing is broken."
 
 
 class Connection(RequestHandler):
@@ -89,11 +86,16 @@ class Connection(RequestHandler):
             return
         self.refused = self._loop.time()
         body = error_body(error)
-        status = status_of(error)
-        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nserver: spangate\r\ncontent-type: application/json\r\n"
-        self.wire.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
+        headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+        self.wire.write(head_of(status_of(error), headers) + body)
         self.wire.write_eof()
         self.close()
+
+    async def room(self) -> None:
+        """Wait while the client is slow."""
+        if self._drain_waiter is not None and self._drain_waiter.cancelled():
+            self._drain_waiter = None  # of a wait that was cancelled: the next one is not
+        await self._drain_helper()
 
     def drop(self) -> None:
         """Close at once, whatever was still to be written."""
@@ -137,9 +139,6 @@ def _refusal(error: SpangateError) -> web.Response:
     return response
 
 
-_REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
-
-
 def _parser_error(exc: BaseException | None) -> CallerFault:
     if isinstance(exc, LineTooLong):
         return _head_too_large()
@@ -152,99 +151,6 @@ def _head_too_large() -> CallerFault:
 
 def _head_size(message: RawRequestMessage) -> int:
     return len(message.path) + sum([len(name) + len(value) + 4 for name, value in message.raw_headers])
-
-
-class AiohttpExchange:
-    """One exchange on a Connection."""
-
-    def __init__(self, request: web.BaseRequest) -> None:
-        message = request._message
-        self._request = request
-        self._connection: Connection = request.protocol  # type: ignore[assignment]
-        self._response: web.StreamResponse | None = None
-        self._close = False
-        self.method = message.method
-        self.path = _path(message.path)
-        self.headers: Headers = request.headers
-        self.length = request.content_length
-        self.has_body = request.body_exists
-        self.started = False
-        self.extra: Mapping[str, str] = {}
-
-    @property
-    def gone(self) -> bool:
-        wire = self._connection.wire
-        return wire is None or wire.is_closing()
-
-    @property
-    def arrived(self) -> bool:
-        return self._request.content.is_eof()
-
-    async def read(self) -> bytes:
-        try:
-            return await self._request.content.readany()
-        except (BadHttpMessage, web.RequestPayloadError):
-            raise CallerFault(_BROKEN) from None
-
-    async def ask_for_body(self) -> None:
-        if self.headers.get("Expect") and self._request.version >= HttpVersion11 and not self._request.content.is_eof():
-            transport = self._request.transport
-            if transport is not None:
-                transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        self.started = True
-        self._close = self._close or self._request.version < HttpVersion11  # which knows no other end of such an answer
-        await self._prepare(web.StreamResponse(status=status, headers=self._headers(headers)))
-
-    async def write(self, data: bytes) -> None:
-        assert self._response is not None
-        if len(data) <= SLICE:
-            await self._response.write(data)
-            return
-        view = memoryview(data)
-        for start in range(0, len(data), SLICE):  # of one large write the transport would keep a copy until its reader has it all
-            await self._response.write(view[start : start + SLICE])
-
-    async def end(self) -> None:
-        assert self._response is not None
-        await self._response.write_eof()
-
-    async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.started = True
-        response = web.Response(status=status, headers=self._headers(headers), body=body)
-        await self._prepare(response)
-        await response.write_eof()
-
-    def close_after(self) -> None:
-        self._close = True
-
-    def abort(self) -> None:
-        self._connection.drop()
-
-    def finished(self) -> web.StreamResponse:
-        """What aiohttp wants back. Without an answer (the exchange was aborted) there is nobody to read this one."""
-        self._connection.done()
-        return self._response or web.Response(status=500)
-
-    async def _prepare(self, response: web.StreamResponse) -> None:
-        """A client whose body was not read is told that the connection ends: the rest of it is no next request."""
-        self._response = response
-        if self._close or not self._request.content.is_eof():
-            response.force_close()
-        await response.prepare(self._request)
-
-    def _headers(self, headers: Mapping[str, str]) -> CIMultiDict[str]:
-        return CIMultiDict({"Server": "spangate", **headers, **self.extra})
-
-
-def _path(target: str) -> str:
-    """The path of a request target, as it came; of the absolute form without its authority."""
-    path = target.partition("?")[0].partition("#")[0]
-    if path.startswith("/"):
-        return path
-    _, _, rest = path.partition("://")
-    return "/" + rest.partition("/")[2]
 
 
 class _Http(web.Server):
@@ -318,7 +224,7 @@ class Server:
     async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
         if _head_size(request._message) > self._limits.max_header:  # it came at once, so that nobody had counted
             return _refusal(_head_too_large())
-        exchange = AiohttpExchange(request)
+        exchange = HttpExchange(request)
         await self.endpoints(exchange)
         return exchange.finished()
 

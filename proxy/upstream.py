@@ -23,7 +23,7 @@ from typing import Protocol
 import aiohappyeyeballs
 
 from ..call.errors import UpstreamError, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
-from .connection import ABANDONED, Body, Connection, Stale, first
+from .connection import ABANDONED, Body, Connection, Unheard, first
 from .origin import Key, Origin, printable
 
 __all__ = ["Answer", "Body", "Headers", "Origin", "Reply", "Sender", "Upstream"]
@@ -150,14 +150,14 @@ class Upstream:
             try:
                 await connection.exchange(head, body, length)
                 return Answer(connection)
-            except Stale:
+            except Unheard:
                 self.resends += 1
         connection = await self._connect(origin, connect)
         await connection.exchange(head, body, length)
         return Answer(connection)
 
     async def aclose(self) -> None:
-        """Abort what is idle or only ending, and wait until its transports are gone. Answers in use stay their readers' until they close them."""
+        """Abort what is idle or only ending, and wait until its transports are gone. Answers in use stay their readers' until closed."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -193,7 +193,6 @@ class Upstream:
             connection = next(reversed(stack))
             if connection.usable() and asyncio.get_running_loop().time() - self._idle[connection] < self._keepalive:
                 del stack[connection], self._idle[connection]
-                connection.reused = True
                 return connection
             connection.abort()
         return None

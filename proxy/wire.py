@@ -31,7 +31,7 @@ def call_of(op: Op, body: Body, caller: Caller, labels: Labels, seen: Seen) -> C
         CallerFault: a field that we read has the wrong type, or is missing; it names the field.
     """
     model = _model(body)
-    if op == "chat" and bytes(memoryview(body.fields.get(_CONTENT[op], b"")))[:1] != b"[":
+    if op == "chat" and bytes(memoryview(body.fields.get(_CONTENT[op], b""))[:1]) != b"[":
         raise CallerFault("'messages' must be a list of messages.", param="messages")
     if _CONTENT[op] not in body:
         raise CallerFault(f"'{_CONTENT[op]}' is missing.", param=_CONTENT[op])

@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -276,9 +276,14 @@ def settings(base_url: str, **sections: Any) -> str:
 
 
 @asynccontextmanager
-async def case(folder: Path, script: Script = (), *, key: str | None = KEY, clock: Clock = SYSTEM, **sections: Any) -> AsyncIterator[Case]:
-    """A gateway on that script. `key`: what requests show; None for an open gateway."""
-    async with logged() as log, Misbehaving(script) as up, gateway(settings(up.base_url, **sections), folder, clock=clock) as running:
+async def case(
+    folder: Path, script: Script | Misbehaving = (), *, key: str | None = KEY, clock: Clock = SYSTEM, **sections: Any
+) -> AsyncIterator[Case]:
+    """A gateway on that script, or on that provider. `key`: what requests show; None for an open gateway."""
+    async with AsyncExitStack() as stack:
+        log = await stack.enter_async_context(logged())
+        up = script if isinstance(script, Misbehaving) else await stack.enter_async_context(Misbehaving(script))
+        running = await stack.enter_async_context(gateway(settings(up.base_url, **sections), folder, clock=clock))
         it = Case(running, up, log, key)
         yield it
         await it.holds()

@@ -19,6 +19,13 @@ from spangate.proxy.upstream import Upstream
 KINDS = config.Kinds()  # found once: to look for plug-ins takes longer than most tests
 
 
+async def until(true: Callable[[], bool], seconds: float = 2.0) -> None:
+    """Wait until it is true, of a thing that tells nobody when it changes."""
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
 class Kept:
     """A Recorder that keeps every Seen, oldest first, and can be waited for."""
 
@@ -57,9 +64,7 @@ class Running:
 
     async def settled(self, seconds: float = 2.0) -> None:
         """Wait until no call is under way, and none holds a place, a body or a provider's connection."""
-        async with asyncio.timeout(seconds):
-            while self.held() != (0, 0, 0, 0):
-                await asyncio.sleep(0.002)
+        await until(lambda: self.held() == (0, 0, 0, 0), seconds)
 
     def held(self) -> tuple[int, int, int, int]:
         endpoints, client = self.app.endpoints, self.app.client

@@ -61,6 +61,10 @@ class Process:
         self._popen = popen
         self.heard: list[str] = []
 
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
     def until(self, text: str, *, stdout: bool = False) -> str:
         """The next line of stderr (or stdout) that holds `text`."""
         stream = self._popen.stdout if stdout else self._popen.stderr

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from case import CHAT, KEY, OTHER, PROVIDER_KEY, Pairs, Stumbling, case, key_hash, settings
+from serving import serving
 
 from spangate.call.clock import Clock
 from spangate.proxy import config
 
 from house.source import ROOT, dotted
-from upstream import chat_answer, chat_completion, error, http, play
+from upstream import Misbehaving, chat_answer, chat_completion, error, http, play
 
 REFUSED = "This needs a valid API key: send it as 'Authorization: Bearer sg-…'."
 
@@ -152,6 +154,26 @@ async def test_a_key_is_told_nowhere(tmp_path: Path, capfd: pytest.CaptureFixtur
         assert not [line for line in told if canary in line]
     out, err = capfd.readouterr()
     assert "CANARY" not in out + err
+
+
+@pytest.mark.fault("KEY-09")
+async def test_the_program_tells_no_key(tmp_path: Path) -> None:
+    refusing = play(error(401, f"Incorrect API key provided: {PROVIDER_KEY}."))
+    async with Misbehaving(refusing) as up:
+        with serving(tmp_path, up.base_url, "--log-level", "debug") as program:
+            it = program.case(up)
+            assert [(await it.ask(key=key)).status for key in (KEY, "sk-live-CANARY123")] == [502, 401]
+            assert (await it.ask(path=f"{CHAT}?key={KEY}", key="")).status == 401
+            assert (await it.ask({"model": "ok"})).status == 200
+            program.process.send(signal.SIGTERM)
+            ran, calls = await program.end()
+        assert [call["status"] for call in calls] == [502, 401, 401, 200]
+    assert not [told for told in (ran.out, ran.err, *program.process.heard, *written(tmp_path)) if "CANARY" in told]
+
+
+def written(folder: Path) -> list[str]:
+    """What the program has left in its folder."""
+    return [path.read_text("utf-8") for path in folder.rglob("*") if path.is_file() and path.name != "spangate.yaml"]
 
 
 @pytest.mark.fault("KEY-09")

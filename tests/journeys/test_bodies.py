@@ -332,16 +332,20 @@ async def test_numbers_of_an_answer_that_are_no_json_numbers(tmp_path: Path, str
     ],
 )
 async def test_a_lone_surrogate_is_json(tmp_path: Path, members: list[tuple[str, str]], stream: bool) -> None:
+    given = dict([("messages", '[{"role": "user", "content": "hi"}]'), *members, ("stream", json.dumps(stream))])
+
+    def body(model: str) -> bytes:
+        return ("{" + ", ".join(f'"{name}": {value}' for name, value in {"model": f'"{model}"', **given}.items()) + "}").encode()
+
     async with case(tmp_path, lambda request: play(chat_answer("Hello", stream=wants_stream(request)))) as it:
-        given = dict([("messages", '[{"role": "user", "content": "hi"}]'), *members, ("stream", json.dumps(stream))])
-        for model in ("m", "ok", r"\ud83d"):
-            body = "{" + ", ".join(f'"{name}": {value}' for name, value in {"model": f'"{model}"', **given}.items()) + "}"
-            answer = await it.ask(body.encode())
-            assert answer.status == (404 if "ud83d" in model else 200)
+        for model, status in (("m", 200), ("ok", 200), (r"\ud83d", 404)):
+            answer = await it.ask(body(model))
+            assert answer.status == status
             answer.body.decode("utf-8")
         (request,) = it.up.requests
-        sent, said = request.json(), json.loads(body.replace(r'"model": "\ud83d"', '"model": "m"'))
-        sent.pop("stream_options", None), said.pop("stream_options", None)
+        sent, said = request.json(), json.loads(body("m"))
+        if stream:
+            assert sent.pop("stream_options") == {**said.pop("stream_options", {}), "include_usage": True}
         assert sent == said
         assert request.body.isascii()
 
@@ -413,7 +417,8 @@ async def test_a_compressed_request_is_refused_unread(tmp_path: Path, coding: st
 async def test_a_transfer_coding_that_compresses_is_refused(tmp_path: Path) -> None:
     async with case(tmp_path) as it:
         answer = await it.raw(it.request(gzip.compress(b"{}"), headers=[("Transfer-Encoding", "gzip, chunked")]))
-        assert answer.status == 400
+        assert (answer.status, answer.header("connection")) == (400, "close")
+        it.rows += len(it.running.kept.seen)  # one of aiohttp's parsers leaves it to us
 
 
 @pytest.mark.fault("HDR-16")

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from case import KEY, OTHER, Case, Line, case, settings
+from gateway import until
 
 from spangate.call.seen import Seen
 
@@ -74,13 +75,11 @@ async def test_a_client_that_leaves_frees_its_provider(tmp_path: Path, stream: b
 
 @pytest.mark.fault("CAN-01")
 async def test_a_client_that_leaves_before_its_provider_is_reached(tmp_path: Path) -> None:
-    async with Misbehaving(black_hole=True) as hole, gateway_at(hole, tmp_path) as it:
+    async with Misbehaving(black_hole=True) as hole, case(tmp_path, hole) as it:
         it.rows += 1
         async with it.line() as line:
             await line.send(it.request())
-            async with asyncio.timeout(2):
-                while not it.running.app.endpoints.running:
-                    await asyncio.sleep(0)
+            await until(lambda: bool(it.running.app.endpoints.running))
             line.abort()
             (seen,) = await it.running.kept.count(1)
         assert (seen.outcome, seen.status) == ("aborted", 499)
@@ -92,21 +91,11 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body(tmp_path: Path) ->
         it.rows += 1
         async with it.line() as line:
             await line.send(it.request()[:-10])
-            async with asyncio.timeout(2):
-                while not it.running.app.endpoints.house.calls:
-                    await asyncio.sleep(0)
+            await until(lambda: it.running.app.endpoints.house.calls > 0)
             line.abort()
             (seen,) = await it.running.kept.count(1)
         assert (seen.outcome, seen.status, seen.attempts) == ("aborted", 499, [])
         assert it.up.connections == []
-
-
-@asynccontextmanager
-async def gateway_at(up: Misbehaving, folder: Path, **sections: Any) -> AsyncIterator[Case]:
-    """A case whose provider is this one."""
-    async with case(folder, **({"providers": providers(up)} | sections)) as it:
-        it.up = up
-        yield it
 
 
 def providers(up: Misbehaving, **more: str) -> dict[str, Any]:
@@ -271,20 +260,21 @@ async def a_chunk(line: Line, since: float) -> tuple[bytes, float]:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("kind", ["black_hole", "mute"])
 async def test_a_provider_that_never_answers_costs_its_own_callers_alone(tmp_path: Path, kind: str, stream: bool) -> None:
-    limits = limited(connect="300ms", first="300ms", total="300ms" if kind == "mute" else "20s")
+    limits = limited(connect="1s", first="1s", total="1s" if kind == "mute" else "20s")
     models = limits | {"other": {"targets": [{"provider": "other"}]}}
-    async with Misbehaving(black_hole=kind == "black_hole", mute=kind == "mute") as bad, Misbehaving(play(chat_answer("Hello"))) as good:
-        async with gateway_at(bad, tmp_path, providers=providers(bad, other=good.base_url), models=models) as it:
-            started = now()
-            stuck = [asyncio.ensure_future(it.ask({"stream": stream})) for _ in range(20)]
-            for _ in range(20):
-                began = now()
-                assert (await it.ask({"model": "other"})).status == 200
-                assert now() - began < 0.2
-            assert now() - started < 0.3
-            answers = await asyncio.gather(*stuck)
-            assert {(answer.status, answer.error["code"]) for answer in answers} == {(504, "upstream_timeout")}
-            assert 0.29 <= now() - started < 1.0
+    async with (
+        Misbehaving(black_hole=kind == "black_hole", mute=kind == "mute") as bad,
+        Misbehaving(play(chat_answer("Hello"))) as good,
+        case(tmp_path, bad, providers=providers(bad, other=good.base_url), models=models) as it,
+    ):
+        started = now()
+        stuck = [asyncio.ensure_future(it.ask({"stream": stream})) for _ in range(20)]
+        for _ in range(10):
+            assert (await it.ask({"model": "other"})).status == 200
+        assert not any(each.done() for each in stuck), "others had to wait"
+        answers = await asyncio.gather(*stuck)
+        assert {(answer.status, answer.error["code"]) for answer in answers} == {(504, "upstream_timeout")}
+        assert 0.99 <= now() - started < 2.0
 
 
 # ---- CAN-11: a client that reads slowly
@@ -298,7 +288,7 @@ async def test_slow_readers_cost_nobody_else(tmp_path: Path) -> None:
     async with Misbehaving(play(chat_answer("Hello"))) as good, Misbehaving(endless) as up:
         models = limited() | {"other": {"targets": [{"provider": "other"}]}}
         parts = {"providers": providers(up, other=good.base_url), "models": models, "server": {"write_timeout": "1s"}}
-        async with gateway_at(up, tmp_path, **parts) as it:
+        async with case(tmp_path, up, **parts) as it:
             idle = await p95(it)
             before = psutil.Process().memory_info().rss
             readers = [asyncio.create_task(sipping(it)) for _ in range(SLOW)]

@@ -94,7 +94,7 @@ async def test_a_body_cut_short_says_so(form: str) -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-@pytest.mark.parametrize("body", [b'{"choices":[]}', b"\xff" * 20, gzip.compress(b"Hello") + b"rubbish"])
+@pytest.mark.parametrize("body", [b'{"choices":[]}', b"\xff" * 20, gzip.compress(b"Hello") + b"rubbish", gzip.compress(b"Hello") + b"\x1f"])
 async def test_a_body_that_is_something_else_says_so(coding: str, body: bytes) -> None:
     with pytest.raises(UpstreamError, match=r"not what its Content-Encoding says|stopped before its end"):
         await whole(Inflated(Pieces(body), coding), 100)

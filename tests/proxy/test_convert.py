@@ -97,8 +97,8 @@ def test_a_stream_adds_up() -> None:
         *stream({"role": "assistant", "content": ""}, {"content": "Hel"}),
         *stream({"content": "B"}, index=1),
         *stream({"content": "lo", "annotations": [1]}, {"content": None, "annotations": [2]}),
-        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "logprobs": {"content": [1]}}], "usage": None},
-        {"choices": [{"index": 1, "delta": {}, "finish_reason": "length"}, {"index": 0, "logprobs": {"content": [2], "refusal": None}}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "logprobs": {"content": [1], "refusal": None}}], "usage": None},
+        {"choices": [{"index": 1, "delta": {}, "finish_reason": "length"}, {"index": 0, "logprobs": {"content": [2]}}]},
         {"choices": [], "usage": USAGE, "model": "m"},
     ]
     first = {"role": "assistant", "content": "Hello", "annotations": [1, 2]}

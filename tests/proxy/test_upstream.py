@@ -7,11 +7,12 @@ import random
 import ssl
 import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+import uvloop
 
 from spangate.call.errors import ProviderFault, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
 from spangate.proxy.upstream import READ_LIMIT, Answer, Body, Headers, Origin, Reply, Sender, Upstream
@@ -136,20 +137,26 @@ async def test_bodies_of_any_size(size: int) -> None:
         assert (len(server.connections), upstream.idle) == (1, 1)
 
 
-async def test_a_large_body_is_not_copied() -> None:
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_large_body_is_not_copied(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     body = memoryview(bytes(30 * MIB))
-    async with Misbehaving(mute=True) as server, client() as upstream:
-        tracemalloc.start()
-        sending = asyncio.create_task(ask(upstream, server, [body]))
-        await server.connection()
-        for _ in range(500):
-            await asyncio.sleep(0)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert peak < 2 * MIB
-        assert upstream.in_use == 1
-        sending.cancel()
-        await asyncio.wait([sending])
+
+    async def sent_to_nobody() -> int:
+        async with Misbehaving(mute=True) as server, client() as upstream:
+            tracemalloc.start()
+            sending = asyncio.create_task(ask(upstream, server, [body]))
+            await server.connection()
+            for _ in range(500):
+                await asyncio.sleep(0)
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert upstream.in_use == 1
+            sending.cancel()
+            await asyncio.wait([sending])
+            return peak
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(sent_to_nobody()) < 2 * MIB
 
 
 # answers that come early
@@ -545,9 +552,10 @@ async def test_cancelled_while_it_connects() -> None:
             await asyncio.sleep(0)
 
 
-async def test_cancelled_at_any_moment() -> None:
+@pytest.mark.parametrize("max_idle", [0, 1], ids=["connecting", "reusing"])
+async def test_cancelled_at_any_moment(max_idle: int) -> None:
     """From the first step to the last: wherever the cancellation strikes, nothing stays open."""
-    async with Misbehaving(echo(), tls=None) as server, client() as upstream:
+    async with Misbehaving(echo()) as server, client(max_idle=max_idle) as upstream:
         for steps in range(60):
             task = asyncio.create_task(asked(upstream, server, [b"nonce-%d" % steps]))
             for _ in range(steps):
@@ -556,6 +564,19 @@ async def test_cancelled_at_any_moment() -> None:
             await asyncio.wait([task])
             assert upstream.in_use == 0
             assert b"nonce-next" in await asked(upstream, server, [b"nonce-next"])
+
+
+async def test_cancelled_at_any_moment_of_tls() -> None:
+    async with Misbehaving(play(OK), tls=self_signed().server) as server, client(max_idle=0) as upstream:
+        for steps in range(60):
+            task = asyncio.create_task(upstream.send(b"POST", trusting(server), "/x", [], [], connect=5))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result().close()
+            assert upstream.in_use == 0
 
 
 @pytest.mark.fault("CAN-12")

@@ -1,203 +1,26 @@
-"""proxy/providers/openai.py: the provider contract, and what goes out and comes back on the wire."""
+"""proxy/providers/openai.py: the provider contract, what goes out, and its settings. Faults of the wire: test_openai_faults.py."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from proxy.providers.contract import CONTRACT, MODEL, PIECES, SCENARIOS, TEXT, TOOL, Check, Stage, asking
-from proxy.providers.contract import chunks, closed, deltas, failing, text, told, whole
-from upstream import LAST_CHUNK, D, Misbehaving, Play, Request, Script, Step, chunk, error, event, http, play, raw_head, sse, sse_head
+from proxy.providers.contract import CONTRACT, Check
+from proxy.providers.openai_server import KEY, PLAYS, Wishes, asked, on_stage
+from proxy.providers.stage import SCENARIOS, TEXT, USAGE, asking, chunks, closed, failing, text, told, whole
+from pydantic import ValidationError
 
 from spangate.call.body import Body
-from spangate.call.errors import UpstreamError, UpstreamIncomplete, UpstreamUnreachable
+from spangate.call.call import Target
+from spangate.call.errors import UpstreamError, UpstreamUnreachable
+from spangate.call.events import Opened
 from spangate.proxy.kinds import Kinds
-from spangate.proxy.providers.openai import FLAVORS, OpenAI
-from spangate.proxy.providers.provider import Parts, Provider
+from spangate.proxy.providers.openai import FLAVORS, OpenAI, outgoing
+from spangate.proxy.providers.provider import Parts
 from spangate.proxy.upstream import Upstream
 
-COUNTS = {
-    "prompt_tokens": 7,
-    "completion_tokens": 3,
-    "total_tokens": 10,
-    "prompt_tokens_details": {"cached_tokens": 2},
-    "completion_tokens_details": {"reasoning_tokens": 1},
-}
-
-
-def said(delta: dict[str, Any], finish: str | None = None, *, index: int = 0, **more: Any) -> bytes:
-    """One chunk."""
-    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
-    return event({**head, "choices": [{"index": index, "delta": delta, "finish_reason": finish}], **more})
-
-
-def usage_chunk() -> bytes:
-    return event({"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": MODEL, "choices": [], "usage": COUNTS})
-
-
-def body(message: dict[str, Any], finish: str = "stop", *, n: int = 1, usage: bool = True, **more: Any) -> bytes:
-    choices = [{"index": index, "message": {"role": "assistant", **message}, "finish_reason": finish} for index in range(n)]
-    answer = {"id": "c1", "object": "chat.completion", "created": 1, "model": MODEL, "choices": choices, **more}
-    return json.dumps({**answer, **({"usage": COUNTS} if usage else {})}, ensure_ascii=False).encode()
-
-
-# ---- the provider on stage
-
-
-class Wishes:
-    """What a request asks for."""
-
-    def __init__(self, request: Request) -> None:
-        asked = request.json()
-        self.stream: bool = asked.get("stream", False)
-        self.n: int = asked.get("n", 1)
-        self.usage: bool = (asked.get("stream_options") or {}).get("include_usage", False)
-
-    def content(self, **more: Any) -> list[bytes]:
-        """The role, then TEXT."""
-        everyone = range(self.n)
-        roles = [said({"role": "assistant", "content": ""}, index=index) for index in everyone]
-        return roles + [said({"content": piece}, index=index, **more) for piece in PIECES for index in everyone]
-
-    def ends(self, finish: str = "stop", **more: Any) -> list[bytes]:
-        return [said({}, finish, index=index, **more) for index in range(self.n)]
-
-    def usage_chunks(self, count: int = 1) -> list[bytes]:
-        return [usage_chunk()] * count if self.usage else []
-
-
-def answers(wishes: Wishes, *, usage: int = 1) -> Play:
-    if not wishes.stream:
-        return play(http(body=body({"content": TEXT}, n=wishes.n, usage=bool(usage))))
-    return play(sse(*wishes.content(), *wishes.ends(), *wishes.usage_chunks(usage), D))
-
-
-def answers_slowly(wishes: Wishes) -> Play:
-    if not wishes.stream:
-        answer = http(body=body({"content": TEXT}))
-        return play(*slowly(answer[:40], answer[40:200], answer[200:]))
-    return play(*slowly(sse_head(), *map(chunk, [*wishes.content(), *wishes.ends(), D]), LAST_CHUNK))
-
-
-def slowly(*pieces: bytes) -> list[Step]:
-    return [(piece, 0.005) for piece in pieces]
-
-
-def usage_comes_late(wishes: Wishes) -> Play:
-    if not wishes.stream:
-        return answers(wishes)
-    first = b"".join(map(chunk, [*wishes.content(), *wishes.ends()]))
-    return play(sse_head() + first, (b"".join(map(chunk, [*wishes.usage_chunks(), D])) + LAST_CHUNK, 0.02))
-
-
-def usage_grows(wishes: Wishes) -> Play:
-    if not wishes.stream:
-        return answers(wishes)
-    growing = [said({"content": piece}, usage={**COUNTS, "completion_tokens": count}) for count, piece in enumerate(PIECES, 1)]
-    return play(sse(said({"role": "assistant"}), *growing, *wishes.ends(usage=COUNTS), D))
-
-
-def calls_a_tool(wishes: Wishes) -> Play:
-    arguments = json.dumps(TOOL["arguments"])
-    named = {"id": "call_1", "type": "function", "function": {"name": TOOL["name"], "arguments": ""}}
-    if not wishes.stream:
-        tool_call = {**named, "function": {"name": TOOL["name"], "arguments": arguments}}
-        return play(http(body=body({"content": None, "tool_calls": [tool_call]}, "tool_calls")))
-    parts = [{"index": 0, **named}, *({"index": 0, "function": {"arguments": part}} for part in (arguments[:5], arguments[5:]))]
-    return play(
-        sse(said({"role": "assistant", "content": None}), *(said({"tool_calls": [part]}) for part in parts), *wishes.ends("tool_calls"), D)
-    )
-
-
-def refuses(wishes: Wishes) -> Play:
-    return play(error(429, "Slow down.", type="requests", code="rate_limit_exceeded", headers=[("Retry-After", "2"), ("X-Other", "1")]))
-
-
-def errs(wishes: Wishes) -> Play:
-    told = {"error": {"message": "Out of luck.", "type": "server_error", "code": None}}
-    return play(sse(event(told), D) if wishes.stream else http(body=json.dumps(told).encode()))
-
-
-def is_empty(wishes: Wishes) -> Play:
-    return play(sse(said({"role": "assistant"}), D) if wishes.stream else http(body=body({}, n=0)))
-
-
-def begins(wishes: Wishes, count: int, end: Any) -> Play:
-    """The role and `count` pieces of content, or a part of a whole answer, then `end`."""
-    if not wishes.stream:
-        return play(http(body=body({"content": TEXT}))[: 120 + count], end=end)
-    return play(sse_head(), b"".join(map(chunk, wishes.content()[: 1 + count])), end=end)
-
-
-def is_cut(wishes: Wishes) -> Play:
-    if not wishes.stream:
-        return begins(wishes, 2, "fin")
-    return play(sse(*wishes.content()[:3]))
-
-
-def embeds(wishes: Wishes) -> Play:
-    data = [{"object": "embedding", "index": index, "embedding": [0.6, 0.8, 0.0]} for index in (0, 1)]
-    told = {"object": "list", "model": MODEL, "data": data, "usage": {"prompt_tokens": 7, "total_tokens": 7}}
-    return play(http(body=json.dumps(told).encode()))
-
-
-def completes(wishes: Wishes) -> Play:
-    head = {"id": "c1", "object": "text_completion", "created": 1, "model": MODEL}
-    parts = [{**head, "choices": [{"index": 0, "text": piece, "finish_reason": None, "logprobs": None}]} for piece in PIECES]
-    last = {**head, "choices": [{"index": 0, "text": "", "finish_reason": "stop", "logprobs": None}]}
-    if wishes.stream:
-        return play(sse(*map(event, [*parts, last]), *wishes.usage_chunks(), D))
-    return play(http(body=json.dumps({**last, "choices": [{**last["choices"][0], "text": TEXT}], "usage": COUNTS}).encode()))
-
-
-PLAYS: dict[str, Callable[[Wishes], Play]] = {
-    "answers": answers,
-    "answers slowly": answers_slowly,
-    "answers without usage": lambda wishes: answers(wishes, usage=0),
-    "usage comes late": usage_comes_late,
-    "usage comes twice": lambda wishes: answers(wishes, usage=2),
-    "usage grows": usage_grows,
-    "calls a tool": calls_a_tool,
-    "refuses": refuses,
-    "errs in a 200": errs,
-    "is empty": is_empty,
-    "is silent": lambda wishes: begins(wishes, 0, "hold"),
-    "falls silent": lambda wishes: begins(wishes, 2, "hold"),
-    "breaks before content": lambda wishes: begins(wishes, 0, "rst"),
-    "breaks": lambda wishes: Play((*begins(wishes, 2, "rst").steps, (b"", 0.02)), "rst"),
-    "is cut": is_cut,
-    "embeds": embeds,
-    "completes": completes,
-}
-
-
-def provider_at(up: Misbehaving, client: Upstream, **settings: Any) -> Provider:
-    given = {"kind": "openai", "api_key": "sk-secret", "base_url": up.base_url, **settings}
-    return OpenAI.model_validate(given).build(Parts("under-test", client))
-
-
-@asynccontextmanager
-async def asked(script: Script, **settings: Any) -> AsyncIterator[tuple[Provider, Misbehaving, Upstream]]:
-    """A provider whose server plays `script`."""
-    client = Upstream()
-    async with Misbehaving(script) as up:
-        try:
-            yield provider_at(up, client, **settings), up, client
-        finally:
-            await client.aclose()
-
-
-@asynccontextmanager
-async def on_stage(scenario: str) -> AsyncIterator[Stage]:
-    async with asked(lambda request: PLAYS[scenario](Wishes(request))) as (provider, up, client):
-
-        async def left() -> None:
-            await (await up.request()).peer_closed.wait()
-
-        yield Stage(provider, in_use=lambda: client.in_use, left=left)
+from upstream import Play, Request, error, http, play, raw_head, refusing_port
 
 
 def test_every_scenario_has_a_play() -> None:
@@ -207,3 +30,185 @@ def test_every_scenario_has_a_play() -> None:
 @pytest.mark.parametrize("check", CONTRACT.values(), ids=CONTRACT)
 async def test_contract(check: Check) -> None:
     await check(on_stage)
+
+
+def good(request: Request) -> Play:
+    return PLAYS["answers"](Wishes(request))
+
+
+# ---- what goes out
+
+
+async def test_the_request_is_what_the_caller_sent_to_the_model_chosen() -> None:
+    async with asked(good) as (provider, up, _):
+        await told(provider, asking(temperature=0.5, x_new={"a": [1, None]}))
+        request = await up.request()
+    assert (request.method, request.path) == ("POST", "/v1/chat/completions")
+    messages = [{"role": "user", "content": "Say hello"}]
+    assert request.json() == {"model": "m-1", "messages": messages, "temperature": 0.5, "x_new": {"a": [1, None]}}
+
+
+async def test_the_headers_are_ours() -> None:
+    async with asked(good) as (provider, up, _):
+        await told(provider, asking())
+        request = await up.request()
+    assert request.header(b"authorization") == b"Bearer " + KEY.encode()
+    assert request.header(b"accept-encoding") == b"identity"
+    assert request.header(b"content-type") == b"application/json"
+    names = {name.lower() for name, _ in request.headers}
+    assert names == {
+        b"host", b"content-type", b"accept", b"accept-encoding", b"user-agent", b"authorization", b"content-length"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "path"), [("chat", "/chat/completions"), ("completions", "/completions"), ("embeddings", "/embeddings")])
+async def test_each_operation_has_its_path(op: Any, path: str) -> None:
+    async with asked(play(error(500))) as (provider, up, _):
+        await failing(provider, asking(op))
+        assert (await up.request()).path == f"/v1{path}"
+
+
+def test_an_unchanged_body_goes_out_byte_for_byte() -> None:
+    body = Body({"model": b'"m"', "x": b"1.50"}, raw=b'{ "model":"m", "x": 1.50 }')
+    assert outgoing(body, "m", Target("p", "m"), asks_usage=False) is body
+    renamed = outgoing(body, "m", Target("p", "other"), asks_usage=False)
+    assert b"".join(renamed.pieces()) == b'{"model":"other","x":1.50}'
+
+
+# ---- usage frames
+
+
+@pytest.mark.fault("USE-05")
+async def test_who_did_not_ask_for_usage_sees_none() -> None:
+    async with asked(good) as (provider, up, _):
+        events = await told(provider, asking(stream=True))
+        assert (await up.request()).json()["stream_options"] == {"include_usage": True}
+    assert closed(events).usage == USAGE
+    assert not any("usage" in chunk or not chunk["choices"] for chunk in chunks(events))
+
+
+@pytest.mark.fault("USE-05")
+async def test_who_asked_for_usage_gets_one_chunk_without_choices() -> None:
+    async with asked(good) as (provider, _, _):
+        events = await told(provider, asking(stream=True, usage_frame=True))
+    assert [chunk["choices"] for chunk in chunks(events) if chunk.get("usage")] == [[]]
+
+
+@pytest.mark.fault("USE-06")
+async def test_other_stream_options_survive() -> None:
+    async with asked(good) as (provider, up, _):
+        events = await told(provider, asking(stream=True, stream_options={"include_usage": False, "include_obfuscation": False}))
+        assert (await up.request()).json()["stream_options"] == {"include_usage": True, "include_obfuscation": False}
+    assert not any("usage" in chunk for chunk in chunks(events))
+
+
+@pytest.mark.fault("USE-06")
+async def test_a_whole_answer_gets_no_stream_options() -> None:
+    async with asked(good) as (provider, up, _):
+        await told(provider, asking())
+        assert "stream_options" not in (await up.request()).json()
+
+
+async def test_a_server_that_knows_no_stream_options_gets_none() -> None:
+    async with asked(good, flavor="mistral") as (provider, up, _):
+        events = await told(provider, asking(stream=True))
+        assert "stream_options" not in (await up.request()).json()
+    assert (text(events), closed(events).usage) == (TEXT, None)
+
+
+# ---- what comes back
+
+
+async def test_what_we_do_not_know_passes_byte_for_byte() -> None:
+    raw = b'{ "model":"m-1", "choices":[{"message":{"content":"a","annotations":[1.50]},"finish_reason":"stop"}], "x_new":{"y":null} }'
+    async with asked(play(http(body=raw))) as (provider, _, _):
+        events = await told(provider, asking())
+        assert whole(events)["x_new"] == {"y": None}
+    assert [event.raw for event in events if hasattr(event, "raw")] == [raw]
+
+
+async def test_the_providers_own_id_and_timings_go_on_and_nothing_else_does() -> None:
+    headers = [("x-request-id", "req-theirs"), ("openai-processing-ms", "12"), ("set-cookie", "a=b"), ("x-ratelimit-limit-requests", "9")]
+    async with asked(play(http(200, headers, b'{"model":"m-1","choices":[{"finish_reason":"stop"}]}'))) as (provider, _, _):
+        opened = (await told(provider, asking()))[0]
+    assert isinstance(opened, Opened)
+    assert (opened.request_id, dict(opened.headers)) == ("req-theirs", {"openai-processing-ms": "12"})
+
+
+async def test_the_status_decides_whether_another_try_may_help() -> None:
+    for status, retryable in ((400, False), (401, False), (404, False), (408, True), (422, False), (429, True), (500, True), (529, True)):
+        async with asked(play(error(status))) as (provider, _, _):
+            _, fault = await failing(provider, asking())
+            assert isinstance(fault, UpstreamError)
+            assert (fault.status, fault.retryable) == (status, retryable)
+
+
+async def test_a_redirect_is_an_error() -> None:
+    async with asked(play(raw_head(302, [("Location", "http://evil.example/"), ("Content-Length", "0")]))) as (provider, up, _):
+        _, fault = await failing(provider, asking())
+        assert isinstance(fault, UpstreamError)
+        assert (fault.status, fault.retryable, len(up.requests)) == (302, False, 1)
+
+
+async def test_nobody_is_there() -> None:
+    settings = OpenAI(kind="openai", base_url=f"http://127.0.0.1:{refusing_port()}/v1")
+    client = Upstream()
+    provider = settings.build(Parts("gone", client))
+    before, fault = await failing(provider, asking())
+    assert (before, type(fault)) == ([], UpstreamUnreachable)
+    assert await provider.models() == []
+    await client.aclose()
+
+
+# ---- its list of models
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        (http(body=b'{"object":"list","data":[{"id":"a"},{"id":"b"}]}'), ["a", "b"]),
+        (http(body=b'{"data":[{"id":7},{},"x",{"id":"c"}]}'), ["c"]),
+        (http(body=b'{"data":5}'), []),
+        (http(body=b"[]"), []),
+        (http(body=b"<html>"), []),
+        (error(401), []),
+        (http(body=b'{"data":[')[:-3], []),
+    ],
+)
+async def test_models(answer: bytes, names: list[str]) -> None:
+    async with asked(play(answer, end="fin")) as (provider, up, _):
+        assert await provider.models() == names
+        assert ((await up.request()).method, up.requests[0].path) == ("GET", "/v1/models")
+
+
+# ---- settings
+
+
+def test_addresses_come_with_the_flavor() -> None:
+    assert FLAVORS["openai"].base_url == "https://api.openai.com/v1"
+    OpenAI.model_validate({"kind": "openai", "api_key": "k"})
+    OpenAI.model_validate({"kind": "openai", "flavor": "ollama"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"flavor": "compatible"}, "say base_url"),
+        ({}, "api_key is missing"),
+        ({"api_key": "k", "base_url": "api.openai.com"}, "http"),
+        ({"api_key": "k", "base_url": "http://user:secret@host/v1"}, "no user name"),
+    ],
+)
+def test_settings_that_cannot_work(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        OpenAI.model_validate({"kind": "openai", **given})
+
+
+def test_a_key_is_not_shown() -> None:
+    settings = OpenAI.model_validate({"kind": "openai", "api_key": KEY})
+    assert KEY not in repr(settings)
+    assert KEY not in json.dumps(settings.model_dump(mode="json"))
+
+
+def test_it_is_a_kind_of_provider() -> None:
+    assert Kinds().providers["openai"] is OpenAI

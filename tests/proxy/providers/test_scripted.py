@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy.providers.contract import CONTRACT, SCENARIOS, TEXT, TOOL, USAGE, Check, Stage, asking, deltas, text, told
+from proxy.providers.contract import CONTRACT, Check
+from proxy.providers.stage import SCENARIOS, TEXT, TOOL, USAGE, Stage, asking, deltas, text, told
 from pydantic import ValidationError
 
 from spangate.call.call import Call

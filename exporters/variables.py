@@ -1,0 +1,63 @@
+"""OTEL_* variables as the SDK reads them: an empty one is not set, and one that can't be used is told of and takes its default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+
+class Variables:
+    """The environment; `told` collects what was wrong with it."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.told: list[str] = []
+
+    def text(self, *names: str, default: str = "") -> str:
+        """The first of these that is set."""
+        return next((value for name in names if (value := self._environ.get(name, "").strip())), default)
+
+    def words(self, name: str, default: str, known: Mapping[str, str]) -> list[str]:
+        """A comma list of known words, each as what `known` says it stands for; `none` is none of them."""
+        found = [word for each in self.text(name, default=default).split(",") if (word := each.strip().lower())]
+        for word in found:
+            if word not in known and word != "none":
+                self.told.append(f"{name}: {word!r} is not known here and is left out")
+        return list(dict.fromkeys(known[word] for word in found if word in known))
+
+    def word(self, name: str, known: Sequence[str], general: str = "") -> str:
+        """One of several words; the first of them is the default."""
+        found = self.text(name, general, default=known[0]).lower()
+        if found in known:
+            return found
+        self.told.append(f"{name if self.text(name) else general}={found!r} is not one of {', '.join(known)}: {known[0]} it is")
+        return known[0]
+
+    def true(self, *names: str) -> bool:
+        return self.text(*names).lower() == "true"
+
+    def seconds(self, *names: str, default: float, unit: float = 1.0) -> float:
+        """A time above 0; what the variable counts in is `unit` seconds."""
+        text = self.text(*names)
+        try:
+            found = float(text) * unit if text else default
+        except ValueError:
+            found = 0.0
+        if 0 < found < math.inf:
+            return found
+        self._no(names, text, f"{default:g} s")
+        return default
+
+    def count(self, *names: str, default: int, least: int = 1) -> int:
+        """A whole number from `least` on."""
+        text = self.text(*names)
+        if not text:
+            return default
+        if text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= least:
+            return int(text)
+        self._no(names, text, str(default))
+        return default
+
+    def _no(self, names: tuple[str, ...], text: str, instead: str) -> None:
+        name = next(name for name in names if self._environ.get(name, "").strip())
+        self.told.append(f"{name}={text!r} can't be used: {instead} it is")

@@ -1,0 +1,105 @@
+"""exporters/observe.py: what a call's Seen knows of its answer and of each attempt, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from spangate.call.body import Body
+from spangate.call.call import Call, Target
+from spangate.call.chain import chain, pulling
+from spangate.call.errors import OurFault, ProviderFault, SpangateError, UpstreamError, UpstreamIncomplete, UpstreamTimeout
+from spangate.call.events import Closed, Delta, Event, Opened, Usage
+from spangate.exporters.observe import Around, Attempt
+
+USAGE = Usage(7, 2)
+OPENED, PIECE, CLOSED = Opened(model="m-1", request_id="r1"), Delta(b"data: {}\n\n"), Closed(USAGE, "stop")
+
+
+def call() -> Call:
+    return Call(op="chat", model="m", body=Body.of({}), target=Target("up", "m-big"))
+
+
+async def observed(*events: Event | BaseException, take: int = 99) -> Call:
+    """A call through both layers; the outside takes so many events."""
+    asked = call()
+
+    async def answer(call: Call) -> AsyncIterator[Event]:
+        for event in events:
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+
+    try:
+        async with pulling(chain([Around(), Attempt()], answer)(asked)) as answering:
+            for _ in range(take):
+                await anext(answering)
+    except (StopAsyncIteration, SpangateError, asyncio.CancelledError):
+        pass
+    return asked
+
+
+async def test_a_good_answer() -> None:
+    seen = (await observed(OPENED, PIECE, CLOSED)).seen
+    (attempt,) = seen.attempts
+    assert (seen.provider, seen.target_model, seen.answered_model) == ("up", "m-big", "m-1")
+    assert (seen.usage, seen.finish) == (USAGE, "stop")
+    assert seen.started <= seen.first_content <= attempt.ended
+    assert (attempt.number, attempt.outcome, attempt.status, attempt.usage) == (1, "success", 200, USAGE)
+    assert (attempt.upstream_request_id, attempt.error_type) == ("r1", "")
+    assert seen.outcome is None  # whoever answers ends it
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "error_type"),
+    [
+        (UpstreamError("no", status=503), 503, "503"),
+        (UpstreamError("no"), None, "upstream_error"),
+        (UpstreamIncomplete("no"), None, "upstream_incomplete"),
+        (UpstreamTimeout("no", limit="connect"), None, "upstream_timeout"),
+    ],
+)
+async def test_a_provider_that_fails(fault: ProviderFault, status: int | None, error_type: str) -> None:
+    (attempt,) = (await observed(fault)).seen.attempts
+    assert (attempt.outcome, attempt.status, attempt.error_type) == ("error", status, error_type)
+
+
+async def test_a_provider_that_fails_in_the_middle() -> None:
+    seen = (await observed(OPENED, PIECE, UpstreamIncomplete("no"))).seen
+    (attempt,) = seen.attempts
+    assert (attempt.outcome, attempt.status, attempt.error_type) == ("error", 200, "upstream_incomplete")
+    assert seen.usage is None
+
+
+async def test_a_caller_who_leaves() -> None:
+    (attempt,) = (await observed(OPENED, PIECE, CLOSED, take=2)).seen.attempts
+    assert (attempt.outcome, attempt.error_type) == ("cancelled", "")
+    assert attempt.ended > 0
+
+
+async def test_a_cancellation_tells_why_or_not() -> None:
+    (attempt,) = (await observed(asyncio.CancelledError())).seen.attempts
+    assert (attempt.outcome, attempt.error_type) == ("cancelled", "")
+    (attempt,) = (await observed(asyncio.CancelledError(UpstreamTimeout("late", limit="first")))).seen.attempts
+    assert (attempt.outcome, attempt.error_type) == ("error", "upstream_timeout")
+
+
+async def test_a_defect_is_no_providers_error() -> None:
+    (attempt,) = (await observed(OurFault("a defect"))).seen.attempts
+    assert attempt.outcome == "cancelled"
+
+
+async def test_each_attempt_has_its_number() -> None:
+    asked = call()
+
+    async def answer(call: Call) -> AsyncIterator[Event]:
+        yield CLOSED
+
+    layer = chain([Attempt()], answer)
+    for _ in range(2):
+        async with pulling(layer(asked)) as answering:
+            assert [event async for event in answering] == [CLOSED]
+    assert [attempt.number for attempt in asked.seen.attempts] == [1, 2]
+    assert len({attempt.span_id for attempt in asked.seen.attempts}) == 2

@@ -1,0 +1,45 @@
+"""exporters/record.py: who may be a Recorder, and several of them as one."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from finished import call
+from gateway import Kept
+
+from spangate.call.seen import Seen
+from spangate.exporters.console import Console
+from spangate.exporters.record import Fanout, Recorder
+
+
+def test_the_recorders_there_are() -> None:
+    recorders: list[Recorder] = [Console(StringIO()), Kept()]
+    for each in recorders:
+        each.flush()
+
+
+class Broken:
+    def record(self, seen: Seen) -> None:
+        raise ValueError(seen.id)
+
+    def flush(self) -> None:
+        raise OSError("gone")
+
+
+async def test_a_part_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    before, after = Kept(), Kept()
+    fanout = Fanout(before, Broken(), after)
+    seen = call()
+    for _ in range(100):
+        fanout.record(seen)
+    fanout.flush()
+    assert len(before.seen) == len(after.seen) == 100
+    assert fanout.failures == {"Broken": 101}
+    assert [record.getMessage() for record in caplog.records] == ["Broken failed, 1 times by now: ValueError"]
+
+
+def test_a_fanout_is_a_recorder() -> None:
+    recorder: Recorder = Fanout()
+    recorder.record(call())
+    recorder.flush()

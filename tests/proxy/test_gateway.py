@@ -1,0 +1,168 @@
+"""proxy/gateway.py: which names lead where, in which order policies stand, what /v1/models holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from spangate.call.body import Body
+from spangate.call.call import Call, Caller
+from spangate.call.chain import Next, pulling
+from spangate.call.clock import Clock
+from spangate.call.errors import Refused
+from spangate.call.events import Delta, Event, Opened
+from spangate.proxy import config
+from spangate.proxy.gateway import LISTED, Gateway, callers_of, in_order
+from spangate.proxy.kinds import Kinds
+from spangate.proxy.upstream import Upstream
+
+from upstream import Misbehaving, http, play
+
+SCRIPTED = {"kind": "scripted", "script": [{"answer": {"text": "hello"}}]}
+SEARCH = Caller(team="search", key="ci")
+MODELS: dict[str, Any] = {
+    "strong": {"targets": [{"provider": "a", "model": "big"}]},
+    "fast": {"targets": [{"provider": "b"}]},
+    "gpt-*": {"targets": [{"provider": "a"}]},
+    "gpt-5-*": {"targets": [{"provider": "b", "model": "five"}]},
+    "*": {"targets": [{"provider": "b"}]},
+}
+
+
+def parsed(**sections: Any) -> config.Config:
+    usual = {"providers": {"a": SCRIPTED, "b": SCRIPTED}, "models": MODELS, "teams": {"search": {"keys": []}}}
+    return config.parse(json.dumps(usual | sections).encode(), "spangate.yaml", environ={}, kinds=Kinds())
+
+
+@asynccontextmanager
+async def standing(clock: Clock | None = None, **sections: Any) -> AsyncIterator[Gateway]:
+    client = Upstream()
+    try:
+        yield Gateway(parsed(**sections), client, clock=clock or Clock(), listing=0.3)
+    finally:
+        await client.aclose()
+
+
+async def target(gateway: Gateway, model: str, caller: Caller = SEARCH) -> tuple[str, str]:
+    call = Call(op="chat", model=model, body=Body.of({"messages": [{"role": "user", "content": "hi"}]}))
+    async with pulling(gateway.next_for(caller, model)(call)) as events:
+        kinds = [type(event) async for event in events]
+    assert kinds[0] is Opened
+    assert Delta in kinds
+    return call.seen.provider, call.seen.target_model
+
+
+@pytest.mark.parametrize(
+    ("model", "leads"),
+    [
+        ("strong", ("a", "big")),
+        ("fast", ("b", "fast")),
+        ("gpt-4", ("a", "gpt-4")),
+        ("gpt-5-mini", ("b", "five")),
+        ("else", ("b", "else")),
+        ("*", ("b", "*")),
+    ],
+)
+async def test_exact_names_first_then_longer_patterns(model: str, leads: tuple[str, str]) -> None:
+    async with standing() as gateway:
+        assert await target(gateway, model) == leads
+
+
+async def test_a_forbidden_name_is_refused_in_the_words_of_an_unknown_one() -> None:
+    models = {"strong": MODELS["strong"], "fast": MODELS["fast"]}
+    async with standing(models=models, teams={"search": {"models": ["fast"]}}) as gateway:
+        told = []
+        for model in ("strong", "strung"):
+            with pytest.raises(Refused) as caught:
+                await target(gateway, model)
+            told.append(caught.value.message.replace(model, "…"))
+        assert told[0] == told[1]
+        assert "fast" in told[0]
+        assert await target(gateway, "fast") == ("b", "fast")
+
+
+async def test_one_onion_a_team_and_model() -> None:
+    async with standing() as gateway:
+        assert gateway.next_for(SEARCH, "gpt-4") is gateway.next_for(SEARCH, "gpt-3")
+        assert gateway.next_for(SEARCH, "gpt-4") is not gateway.next_for(Caller(), "gpt-4")
+
+
+async def test_every_model_has_time_limits() -> None:
+    async with standing() as gateway:
+        route = gateway._route_of("fast")
+        assert route is not None
+        assert [type(policy).__name__ for policy in route.policies] == ["TimeLimit"]
+
+
+class Placed:
+    """A policy with a place, which it need not have."""
+
+    def __init__(self, stage: int | None) -> None:
+        if stage is not None:
+            self.stage = stage
+
+    def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
+        return next(call)
+
+
+def test_policies_stand_by_stage_and_then_as_listed() -> None:
+    late, plain, early, also_early = Placed(80), Placed(None), Placed(10), Placed(10)
+    assert in_order([late, plain, early, also_early]) == [early, also_early, plain, late]
+
+
+# ---- /v1/models
+
+
+def listing(*names: str) -> bytes:
+    return http(200, body=json.dumps({"data": [{"id": name} for name in names]}).encode())
+
+
+def through(up: Misbehaving) -> dict[str, Any]:
+    return {"a": SCRIPTED, "b": {"kind": "openai", "base_url": up.base_url}}
+
+
+async def test_what_is_listed() -> None:
+    async with (
+        Misbehaving(play(listing("gpt-5-nano", "fast", "other"))) as up,
+        standing(providers=through(up), teams={"search": {"models": ["fast", "gpt-*"]}}) as gateway,
+    ):
+        assert await gateway.models(SEARCH) == ["fast", "gpt-5-nano"]
+        assert await gateway.models(Caller()) == ["strong", "fast", "gpt-5-nano", "other"]
+        assert gateway.providers_of(["fast", "strong", "gpt-4"]) == {"fast": "b", "strong": "a", "gpt-4": "a"}
+        assert len(up.requests) == 1, "asked once in five minutes"
+
+
+async def test_a_list_is_believed_for_a_while() -> None:
+    times = [0.0]
+    async with (
+        Misbehaving([play(listing("one")), play(listing("two"))]) as up,
+        standing(Clock(mono=lambda: times[0]), providers=through(up), models={"*": MODELS["*"]}) as gateway,
+    ):
+        assert await gateway.models(Caller()) == ["one"]
+        times[0] = LISTED - 1
+        assert await gateway.models(Caller()) == ["one"]
+        times[0] = LISTED
+        assert await gateway.models(Caller()) == ["two"]
+
+
+async def test_a_provider_that_answers_nothing_adds_nothing() -> None:
+    async with Misbehaving(play(end="rst")) as up, standing(providers=through(up)) as gateway:
+        assert await gateway.models(SEARCH) == ["strong", "fast"]
+
+
+async def test_a_provider_that_never_answers_adds_nothing() -> None:
+    async with Misbehaving(play(end="hold")) as up, standing(providers=through(up)) as gateway:
+        assert await gateway.models(SEARCH) == ["strong", "fast"]
+        await up.requests[0].peer_closed.wait()
+
+
+def test_keys_become_holders() -> None:
+    keys = [{"name": "ci", "hash": "sha256:" + "0" * 64}]
+    callers = callers_of(parsed(teams={"search": {"organisation": "acme", "keys": keys}}), Clock())
+    holder = callers.holder(Caller("acme", "search", "ci"))
+    assert holder is not None
+    assert (holder.digest, holder.expires) == ("0" * 64, None)

@@ -1,0 +1,99 @@
+"""proxy/pages.py: what the gateway answers itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from case import KEY, OTHER, case, key_hash
+
+from spangate.proxy.error_pages import PAGES
+
+from upstream import http, play
+
+TEAMS: dict[str, Any] = {
+    "search": {"organisation": "acme", "models": ["m", "gpt-*"], "keys": [{"name": "ci", "hash": key_hash(KEY), "expires": "2999-12-31"}]},
+    "other": {"keys": [{"name": "ci", "hash": key_hash(OTHER)}]},
+}
+MODELS: dict[str, Any] = {
+    "m": {"targets": [{"provider": "up"}]},
+    "ok": {"targets": [{"provider": "script"}]},
+    "gpt-*": {"targets": [{"provider": "up"}]},
+}
+
+
+async def test_models_of_a_key_and_of_its_providers_list(tmp_path: Path) -> None:
+    listed = play(http(200, (), b'{"object":"list","data":[{"id":"gpt-5"},{"id":"gpt-5-mini"},{"id":"o9"},{"id":7},{}]}'))
+    teams = TEAMS | {"search": TEAMS["search"] | {"models": ["m", "gpt-*", "ok"]}}
+    async with case(tmp_path, listed, models=MODELS, teams=teams) as it:
+        answer = await it.ask(path="/v1/models", method="GET")
+        data = answer.json()["data"]
+        assert [(model["id"], model["owned_by"]) for model in data] == [
+            ("m", "up"),
+            ("ok", "script"),
+            ("gpt-5", "up"),
+            ("gpt-5-mini", "up"),
+        ]
+        assert {tuple(model) for model in data} == {("id", "object", "created", "owned_by")}
+        await it.ask(path="/v1/models", method="GET")
+        assert len(it.up.requests) == 1  # a list is believed for a while
+        assert (it.up.requests[0].method, it.up.requests[0].path) == ("GET", "/v1/models")
+
+
+async def test_a_provider_that_lists_nothing_adds_nothing(tmp_path: Path) -> None:
+    for script in (play(http(500, (), b"")), play(http(200, (), b"<html>")), play(end="rst"), play(http(200, (), b'{"data": "x"}'))):
+        async with case(tmp_path, script, models=MODELS) as it:
+            answer = await it.ask(path="/v1/models", method="GET")
+            assert [model["id"] for model in answer.json()["data"]] == ["m", "ok"]
+
+
+async def test_a_key_tells_its_holder_what_it_may(tmp_path: Path) -> None:
+    teams = TEAMS | {"search": TEAMS["search"] | {"models": ["m", "ok"]}}
+    async with case(tmp_path, play(http(200, (), b"{}")), models=MODELS, teams=teams) as it:
+        told = (await it.ask(path="/v1/key", method="GET")).json()
+        assert told == {
+            "object": "key",
+            "organisation": "acme",
+            "team": "search",
+            "name": "ci",
+            "expires": "2999-12-31T00:00:00+00:00",
+            "models": ["m", "ok"],
+            "limits": [],
+            "budgets": [],
+        }
+        other = (await it.ask(path="/v1/key", method="GET", key=OTHER)).json()
+        assert (other["team"], other["expires"]) == ("other", None)
+
+
+async def test_an_open_gateways_key_is_nobodys(tmp_path: Path) -> None:
+    async with case(tmp_path, key=None, teams={}) as it:
+        told = (await it.ask(path="/v1/key", method="GET")).json()
+        assert (told["team"], told["name"], told["models"]) == (None, None, ["m", "ok"])
+
+
+async def test_health_and_readiness(tmp_path: Path) -> None:
+    async with case(tmp_path) as it:
+        assert (await it.ask(path="/healthz", method="GET", key="")).json() == {"status": "alive"}
+        ready = await it.ask(path="/readyz", method="GET", key="")
+        assert (ready.status, ready.json()["status"]) == (200, "ready")
+        assert ready.json()["config_version"] == it.running.app.config.version
+        it.running.app.endpoints.reload_error = "spangate.yaml:3:1: models: unknown key"
+        assert (await it.ask(path="/readyz", method="GET", key="")).json()["config_reload_failed"].endswith("unknown key")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/key", "/healthz", "/readyz"])
+async def test_every_page_carries_its_request_id_and_trace(tmp_path: Path, path: str) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    async with case(tmp_path) as it:
+        answer = await it.ask(path=path, method="GET", headers=[("traceparent", f"00-{trace}-00f067aa0ba902b7-01")])
+        assert answer.header("content-type") == "application/json"
+        assert str(answer.header("x-request-id")).startswith("req_")
+        assert answer.header("x-spangate-trace-id") == trace
+
+
+async def test_every_code_has_its_page(tmp_path: Path) -> None:
+    async with case(tmp_path) as it:
+        for code, page in PAGES.items():
+            answer = await it.ask(path=f"/docs/errors/{code}", method="GET", key="")
+            assert (answer.status, answer.body.decode()) == (200, page.markdown())

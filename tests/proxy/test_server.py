@@ -1,0 +1,188 @@
+"""proxy/server.py: connections and the patience with them, start and drain."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+from case import CHAT_WITH_M, Case, case
+from gateway import until
+
+from spangate.proxy.server import Address, Connection
+
+from upstream import LAST_CHUNK, C, D, F, Play, chat_answer, chunk, echo, play, sse_head
+
+HELLO = play(chat_answer("Hello"))
+STREAM = {"stream": True}
+
+
+def endless(size: int = 65536) -> Play:
+    return play(sse_head(), *[chunk(C("x" * size))] * 2000)
+
+
+async def full(it: Case) -> None:
+    """Wait until a client's connection can take no more."""
+    await until(lambda: any(isinstance(each, Connection) and each.writing_paused for each in it.running.app.server._http.connections))  # type: ignore[union-attr]
+
+
+# ---- connections
+
+
+async def test_a_connection_is_used_again(tmp_path: Path) -> None:
+    async with case(tmp_path, HELLO) as it, it.line() as line:
+        for body in ({}, STREAM, {}):
+            it.rows += 1
+            await line.send(it.request(body))
+            answer = await line.answer()
+            assert answer.status == 200
+            assert answer.header("connection") != "close"
+        assert it.running.app.server.connections == 1
+
+
+async def test_requests_in_a_row_are_answered_in_order(tmp_path: Path) -> None:
+    async with case(tmp_path, echo(rb"nonce-\d")) as it, it.line() as line:
+        it.rows += 5
+        await line.send(b"".join(it.request({"user": f"nonce-{number}"}) for number in range(5)))
+        for number in range(5):
+            assert b"nonce-%d" % number in (await line.answer()).body
+
+
+async def test_a_reader_that_takes_nothing_is_dropped(tmp_path: Path) -> None:
+    async with case(tmp_path, endless(), server={"write_timeout": "300ms"}) as it, it.line() as line:
+        it.rows += 1
+        await line.send(it.request(STREAM))
+        line.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        (seen,) = await it.running.kept.count(1)
+        assert (seen.outcome, seen.status) == ("aborted", 499)
+        await it.up.requests[0].peer_closed.wait()
+
+
+async def test_a_reader_that_takes_a_little_is_not(tmp_path: Path) -> None:
+    pieces = [chunk(C("x" * 65536))] * 300
+    async with (
+        case(
+            tmp_path,
+            play(sse_head(), *pieces, chunk(F("stop")) + chunk(D) + LAST_CHUNK),
+            server={"write_timeout": "300ms"},
+        ) as it,
+        it.line() as line,
+    ):
+        it.rows += 1
+        await line.send(it.request(STREAM))
+        read = b""
+        while not read.endswith(LAST_CHUNK):
+            read = read[-100:] + await line.reader.read(1 << 20)
+            await asyncio.sleep(0.03)  # part of the scenario: it takes several times write_timeout in all
+        assert D in read
+
+
+async def test_new_limits_are_for_new_connections(tmp_path: Path) -> None:
+    async with case(tmp_path, HELLO) as it, it.line() as old:
+        await old.send(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        await until(lambda: it.running.app.server.connections == 1)
+        limits = it.running.app.config.server.model_copy(update={"header_timeout": 0.2})
+        it.running.app.server.limit(limits)
+        async with it.line() as new:
+            await new.send(b"GET /healthz HTTP/1.1\r\n")
+            assert (await new.answer()).status == 408
+        await old.send(b"\r\n")
+        assert (await old.answer()).status == 200
+
+
+async def test_a_client_that_closes_its_side_has_left(tmp_path: Path) -> None:
+    async with case(tmp_path, play(end="hold")) as it, it.line() as line:
+        it.rows += 1
+        await line.send(it.request())
+        await it.up.request(0)
+        line.writer.write_eof()
+        (seen,) = await it.running.kept.count(1)
+        assert seen.outcome == "aborted"
+
+
+# ---- start
+
+
+def test_an_address_as_a_url() -> None:
+    assert Address("127.0.0.1", 80).url == "http://127.0.0.1:80"
+    assert Address("::1", 80).url == "http://[::1]:80"
+
+
+async def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    async with case(tmp_path) as it:
+        address = it.running.address
+        with pytest.raises(OSError, match="in use"):
+            await it.running.app.server.start(address.host, address.port)
+
+
+# ---- drain
+
+
+@pytest.mark.fault("CAN-10")
+async def test_a_whole_answer_that_outlasts_the_drain_is_a_503(tmp_path: Path) -> None:
+    async with case(tmp_path, play(end="hold")) as it:
+        it.rows += 1
+        async with it.line() as line, it.line() as idle:
+            await line.send(it.request())
+            await it.up.request(0)
+            drain = asyncio.create_task(it.running.app.server.drain(0.1))
+            answer = await line.answer()
+            assert (answer.status, answer.error["code"]) == (503, "draining")
+            assert await idle.closed()
+            await drain
+        (seen,) = it.running.kept.seen
+        assert (seen.outcome, seen.status, seen.error_code) == ("failed", 503, "draining")
+        await restarted(it)
+
+
+@pytest.mark.fault("CAN-09")
+async def test_a_client_is_given_its_time_to_take_what_was_written(tmp_path: Path) -> None:
+    large = play(chat_answer("x" * (8 << 20)))
+    async with case(tmp_path, large) as it:
+        it.rows += 1
+        async with it.line() as line:
+            line.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await line.send(it.request())
+            await full(it)
+            drain = asyncio.create_task(it.running.app.server.drain(5))
+            await until(lambda: it.running.app.endpoints.draining)
+            line.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            answer = await line.answer()
+            assert (answer.status, len(answer.json()["choices"][0]["message"]["content"])) == (200, 8 << 20)
+            await drain
+        await restarted(it)
+
+
+@pytest.mark.fault("CAN-10")
+async def test_a_drain_lasts_no_longer_for_a_client_that_reads_nothing(tmp_path: Path) -> None:
+    async with case(tmp_path, endless()) as it:
+        it.rows += 1
+        async with it.line() as line:
+            line.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await line.send(it.request(STREAM))
+            await full(it)
+            began = asyncio.get_running_loop().time()
+            await it.running.app.server.drain(0.2)
+            assert asyncio.get_running_loop().time() - began < 2.2
+            assert it.running.app.server.connections == 0
+        (seen,) = it.running.kept.seen
+        assert (seen.outcome, seen.error_code) == ("failed", "draining")
+        await restarted(it)
+
+
+async def test_a_second_drain_does_no_harm(tmp_path: Path) -> None:
+    async with case(tmp_path, HELLO) as it:
+        assert (await it.ask(CHAT_WITH_M)).status == 200
+        await it.running.app.server.drain(0)
+        await it.running.app.server.drain(0)
+        await restarted(it)
+
+
+async def restarted(it: Case) -> None:
+    """Listen again, so that what must hold after each case can be looked at."""
+    app = it.running.app
+    app.endpoints.draining = False
+    it.running.address = await app.server.start(it.running.address.host, 0)
+    with socket.create_connection((it.running.address.host, it.running.address.port)):
+        pass
