@@ -10,11 +10,12 @@ awaits I/O) stand in CONTRIBUTING.md and are held by tests/house/test_onion.py.
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from .call import Call
 from .events import Event
@@ -39,42 +40,46 @@ def chain(policies: Sequence[Policy], answer: Next) -> Next:
     return following
 
 
-def pulling(events: AsyncIterator[Event]) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+class pulling:  # noqa: N801 - reads like contextlib.aclosing
     """`async with pulling(next(call)) as events`: whoever may stop early closes its inside first, in the same task.
 
-    It is `aclosing`, under a type that also fits a plain iterator that a third party's layer returns.
+    It is `aclosing`, with one coroutine less a layer, and for a plain iterator too, such as a third party's layer may return.
     """
-    if hasattr(events, "aclose"):
-        return aclosing(cast("AsyncGenerator[Event, None]", events))
-    return _untouched(events)
 
+    __slots__ = ("_events",)
 
-class _untouched(AbstractAsyncContextManager[AsyncIterator[Event]]):  # noqa: N801 - reads like contextlib.nullcontext
     def __init__(self, events: AsyncIterator[Event]) -> None:
         self._events = events
 
     async def __aenter__(self) -> AsyncIterator[Event]:
         return self._events
 
-    async def __aexit__(self, *_: object) -> None:
-        return None
+    def __aexit__(self, *_: object) -> Awaitable[None]:
+        close: Callable[[], Awaitable[None]] = getattr(self._events, "aclose", _nothing)
+        return close()
+
+
+async def _nothing() -> None:
+    return None
 
 
 @contextmanager
-def watching_dropped(report: Callable[[str], None]) -> Iterator[None]:
+def watching_dropped(report: Callable[[str], None], *, listed: bool = True) -> Iterator[None]:
     """Tell `report` the name of every async generator that is dropped unfinished: a layer that forgot its `aclosing`.
 
     Its cleanup would run later and in another task. Tests raise on a report, production counts them. Entered inside the
-    running loop, whose own finalizer goes on doing its work.
+    running loop, whose own finalizer goes on doing its work. Without `listed` the loop stops keeping a list of every generator
+    that runs, which costs as much as a layer does and serves only to close them when the loop itself ends.
     """
     before = sys.get_asyncgen_hooks()
+    loops_own = getattr(before.firstiter, "__self__", None) is asyncio.get_running_loop()
 
     def finalize(generator: AsyncGenerator[Any, Any]) -> None:
         if before.finalizer is not None:
             before.finalizer(generator)
         report(generator.__qualname__)  # type: ignore[attr-defined]
 
-    sys.set_asyncgen_hooks(firstiter=before.firstiter, finalizer=finalize)
+    sys.set_asyncgen_hooks(firstiter=None if loops_own and not listed else before.firstiter, finalizer=finalize)
     try:
         yield
     finally:

@@ -47,14 +47,16 @@ _capsule.restype = ctypes.py_object
 _capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
-@_ReleaseSchema
-def _release_schema(schema: Any) -> None:
+def _let_schema_go(schema: Any) -> None:
     schema.contents.release = _ReleaseSchema()
 
 
-@_ReleaseArray
-def _release_array(batch: Any) -> None:
+def _let_array_go(batch: Any) -> None:
     batch.contents.release = _ReleaseArray()
+
+
+_release_schema = _ReleaseSchema(_let_schema_go)
+_release_array = _ReleaseArray(_let_array_go)
 
 
 class Batch:

@@ -10,6 +10,7 @@ from typing import TextIO
 import msgspec
 
 from ..call.seen import Seen
+from .aside import Aside
 
 BATCHED = 0.1  # seconds that a line may wait where nobody reads along
 FULL = 256  # lines
@@ -20,35 +21,38 @@ _COLORS = {"completed": "32", "refused": "33", "failed": "31", "aborted": "35", 
 
 class Console:
     """Writes to `out`: at once where a person reads along, else some lines at a time, since a write costs as much as the rest of
-    a short call's telling. A terminal that has gone away costs lines, never calls: `lost` counts them. `flush` at the end.
+    a short call's telling. A terminal that has gone away, or that nobody reads, costs lines, never calls: `lost` counts them.
     """
 
     def __init__(self, out: TextIO | None = None, *, as_json: bool | None = None, color: bool | None = None) -> None:
-        self._out = out or sys.stdout
-        tty = self._out.isatty()
+        out = out or sys.stdout
+        tty = not out.closed and out.isatty()
+        self._aside = Aside(out)
         self._waiting: list[str] = []
         self._patience = 0.0 if tty else BATCHED
         self._line: Callable[[Seen], str] = json_line if (not tty if as_json is None else as_json) else self._text_line
         self._color = tty if color is None else color
-        self.lost = 0
+
+    @property
+    def lost(self) -> int:
+        return self._aside.lost
 
     def record(self, seen: Seen) -> None:
         self._waiting.append(self._line(seen))
         if not self._patience or len(self._waiting) >= FULL:
-            self.flush()
+            self._send()
         elif len(self._waiting) == 1:
-            asyncio.get_running_loop().call_later(self._patience, self.flush)
+            asyncio.get_running_loop().call_later(self._patience, self._send)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write what waits, and wait for that: a moment, not for a reader who never comes."""
+        self._send()
+        self._aside.finish()
+
+    def _send(self) -> None:
         lines, self._waiting = self._waiting, []
-        if not lines:
-            return
-        try:
-            self._out.write("\n".join(lines) + "\n")
-            self._out.flush()
-        except (OSError, ValueError):  # closed, full or gone
-            self.lost += len(lines)
+        if lines:
+            self._aside.write("\n".join(lines) + "\n")
 
     def _text_line(self, seen: Seen) -> str:
         status = str(seen.status)

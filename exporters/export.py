@@ -1,8 +1,8 @@
 """Calls' spans and log events on their way out: a bounded queue on the loop, and a thread that makes, encodes and sends what is in it.
 
-The loop pays for a look at the sampling and an append. The thread works in slices of half a millisecond, since while it encodes no
-call moves; it sends at most `batch` spans at once. A collector that is dead, slow or mute costs telemetry, never a call: the queue drops
-its oldest, everything lost is counted by reason, and a line in ten seconds says so.
+The loop pays for a look at the sampling and an append. The thread works in slices of less than half a millisecond, since while it
+encodes no call moves; it sends at most `batch` spans at once. A collector that is dead, slow or mute costs telemetry, never a call: the
+queue drops its oldest, everything lost is counted by reason, and a line in ten seconds says so.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Final
 
 from ..call.seen import Seen
 from . import otlp
+from .alone import alone
 from .otlp_config import Name, OtlpConfig, Target
 from .otlp_http import Reason
 from .outlet import Counts, Outlet, sender_of
 from .printed import Printed
-from .record import LogRecord, Resource, Span
+from .record import Resource
 from .spans import logs_of, spans_of
 
-SLICE: Final = 0.0005  # seconds of encoding before others may run
+SLICE: Final = 0.0004  # seconds of encoding before others may run
+HURRY: Final = 0.002  # the same when the queue is a quarter full: calls may wait a little before telling of them is lost
 BREATH: Final = 0.0002
 WAKE: Final = 128  # calls in the queue that are not left until the next round
 PATIENCE: Final = 5.0  # seconds that a flush waits
@@ -63,7 +65,10 @@ class Exporting:
         if self._thread is None:
             self._begin()
 
-    def flush(self, timeout: float = PATIENCE) -> bool:
+    def flush(self) -> None:
+        self.wait()
+
+    def wait(self, timeout: float = PATIENCE) -> bool:
         """Wait until all that was recorded is sent or lost, `timeout` seconds at most; whether it is. Not on a loop."""
         if self._thread is None or not self._thread.is_alive():
             return not self._queue
@@ -74,7 +79,7 @@ class Exporting:
 
     def close(self, timeout: float = PATIENCE) -> bool:
         """Flush, then end the thread."""
-        flushed = self.flush(timeout)
+        flushed = self.wait(timeout)
         self._ended = True
         for outlet in (self.traces, self.logs):
             if outlet is not None:
@@ -118,7 +123,7 @@ class Exporting:
 
     def _empty_queue(self) -> None:
         """Encode and send what is in the queue, letting the loop run in between."""
-        until = time.perf_counter() + SLICE
+        until = self._slice()
         while self._queue:
             try:
                 seen, sampled = self._queue.popleft()
@@ -127,30 +132,31 @@ class Exporting:
             self._tell(seen, sampled)
             if time.perf_counter() > until:
                 time.sleep(BREATH)
-                until = time.perf_counter() + SLICE
+                until = self._slice()
         for outlet in (self.traces, self.logs):
             if outlet is not None:
                 outlet.send()
 
+    def _slice(self) -> float:
+        return time.perf_counter() + (HURRY if len(self._queue) * 4 > self.config.queue else SLICE)
+
     def _tell(self, seen: Seen, sampled: bool) -> None:
         """One call: all of its spans and log events, or none."""
-        try:
-            spans, logs = self._records(seen, sampled)
-            encoded = [self._encoder.span(span) for span in spans], [self._encoder.log(record) for record in logs]
-        except Exception as error:  # noqa: BLE001 - one call that can't be told must not cost the others
-            self._lose(seen, sampled, "invalid", type(error).__name__)
+        encoded = alone(self._encoded, seen, sampled)
+        if isinstance(encoded, Exception):
+            self._lose(seen, sampled, "invalid", type(encoded).__name__)
             return
-        if self.traces is not None:
-            self.traces.add(encoded[0])
-        if self.logs is not None:
-            self.logs.add(encoded[1])
+        for outlet, messages in zip((self.traces, self.logs), encoded, strict=True):
+            if outlet is not None:
+                outlet.add(messages)
 
-    def _records(self, seen: Seen, sampled: bool) -> tuple[list[Span], list[LogRecord]]:
+    def _encoded(self, seen: Seen, sampled: bool) -> tuple[list[bytes], list[bytes]]:
         config = self.config
         spans = spans_of(seen, http_spans=config.http_spans) if sampled and config.traces else []
         logs = logs_of(seen, sampled=sampled) if config.logs else []
-        self._printed.print([*(spans if config.traces.console else ()), *(logs if config.logs.console else ())])
-        return spans, logs
+        if config.traces.console or config.logs.console:
+            self._printed.print([*(spans if config.traces.console else ()), *(logs if config.logs.console else ())])
+        return list(map(self._encoder.span, spans)), list(map(self._encoder.log, logs))
 
 
 def exporting(config: OtlpConfig, resource: Callable[[], Resource] = otlp.detected_resource) -> Exporting | None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import gzip
 import http.client
 import random
+import socket
 import ssl
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Final, Literal, Protocol
 from urllib.parse import urlsplit
@@ -59,6 +61,7 @@ class HttpSender:
         self._target = target
         self._now = now
         self._closing = threading.Event()
+        self._sending = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
         parts = urlsplit(target.endpoint)
         self._secure = parts.scheme == "https"
@@ -70,20 +73,33 @@ class HttpSender:
 
     def send(self, body: bytes) -> Result:
         """Tries until it is taken, refused for good, or the time is over."""
-        body = _compressed(body, self._target.compression)
-        until = self._now() + self._target.timeout
+        with self._sending:
+            if self._closing.is_set():
+                return Result("failed", "closed")
+            result = self._tries(_compressed(body, self._target.compression), self._now() + self._target.timeout)
+            if self._closing.is_set():
+                self._drop()
+            return result
+
+    def close(self) -> None:
+        """Nothing more is sent. What is under way is broken off."""
+        self._closing.set()
+        if self._sending.acquire(blocking=False):
+            self._drop()
+            self._sending.release()
+        else:
+            self._break_off()
+
+    def _tries(self, body: bytes, until: float) -> Result:
         result = Result("timeout", "no time left")
         for number in range(TRIES):
             result, wait = self._try(body, until)
             if not wait and result.reason not in ("unreachable", "unavailable"):
-                return result
+                break
             wait = wait or 2**number * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
             if self._now() + wait >= until or self._closing.wait(wait):
-                return result
+                break
         return result
-
-    def close(self) -> None:
-        self._closing.set()
 
     def _try(self, body: bytes, until: float) -> tuple[Result, float]:
         """One request, and how long the collector asks to wait. A kept connection may have been closed by its other side: once more."""
@@ -95,7 +111,7 @@ class HttpSender:
             return Result("timeout", "no answer in time"), 0.0
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._drop()
-            return self._try(body, until) if kept else (Result("unreachable", type(error).__name__), 0.0)
+            return self._try(body, until) if kept and not self._closing.is_set() else (Result("unreachable", type(error).__name__), 0.0)
 
     def _exchange(self, body: bytes, seconds: float) -> tuple[Result, float]:
         connection = self._connected(seconds)
@@ -127,6 +143,13 @@ class HttpSender:
         if target.client_certificate:
             context.load_cert_chain(target.client_certificate, target.client_key or None)
         return http.client.HTTPSConnection(self._host, self._port, timeout=seconds, context=context)
+
+    def _break_off(self) -> None:
+        """Wake the thread that waits for an answer."""
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -8,6 +8,7 @@ import logging
 from typing import Final
 
 from . import otlp
+from .alone import alone
 from .otlp_config import Name, Target
 from .otlp_http import HttpSender, Reason, Result, Sender
 from .seldom import Seldom
@@ -70,18 +71,14 @@ class Outlet:
             return
         del self._messages[: len(messages)]
         self._size = sum(map(len, self._messages))
-        result = self._sent(otlp.frame(*self._start, messages))
+        result = alone(self.sender.send, otlp.frame(*self._start, messages))
+        if isinstance(result, Exception):
+            result = Result("failed", type(result).__name__)
         if result.reason:
             self.counts.lose(self.name, len(messages), result.reason, result.words)
         else:
             self.counts.send(self.name, len(messages) - result.rejected)
             self.counts.lose(self.name, result.rejected, "rejected", "the collector took the others")
-
-    def _sent(self, body: bytes) -> Result:
-        try:
-            return self.sender.send(body)
-        except Exception as error:  # noqa: BLE001 - whatever a sender meets, the thread goes on
-            return Result("failed", type(error).__name__)
 
 
 def sender_of(target: Target, name: Name) -> Sender:

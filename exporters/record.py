@@ -5,12 +5,13 @@ the plain records here, OpenTelemetry's spans and log events without its SDK.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
 from ..call.seen import Seen
+from .alone import alone
 from .seldom import Seldom
 
 log = logging.getLogger("spangate.exporters")
@@ -113,19 +114,17 @@ class Fanout:
 
     def record(self, seen: Seen) -> None:
         for part in self.parts:
-            self._alone(part, part.record, seen)
+            error = alone(part.record, seen)
+            if error is not None:
+                self._judge(part, error)
 
     def flush(self) -> None:
         for part in self.parts:
-            self._alone(part, part.flush)
+            self._judge(part, alone(part.flush))
 
-    def _alone(self, part: Recorder, tell: Callable[..., None], *what: Seen) -> None:
-        try:
-            tell(*what)
-        except Exception as error:  # noqa: BLE001 - this is where exporters are isolated
-            self._failed(part, error)
-
-    def _failed(self, part: Recorder, error: Exception) -> None:
+    def _judge(self, part: Recorder, error: Exception | None) -> None:
+        if not isinstance(error, Exception):
+            return
         name = type(part).__name__
         self.failures[name] = self.failures.get(name, 0) + 1
         if self._seldom.may():

@@ -44,21 +44,21 @@ def segment_path(folder: Path, instance: str, number: int) -> Path:
 
 def found(folder: Path) -> list[Segment]:
     """The segments of a folder in order. A folder that isn't there has none."""
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return []
-    matches = [match for name in names if (match := NAME.fullmatch(name))]
+    matches = [match for name in sorted(_names(folder)) if (match := NAME.fullmatch(name))]
     return [Segment(m[0].rpartition(".")[0], m["instance"], folder / m[0], m["state"] == "seg") for m in matches]
 
 
 def instances(folder: Path) -> set[str]:
     """Every process whose lock or segments are still here."""
+    locks = {name.removesuffix(".lock") for name in _names(folder) if name.endswith(".lock")}
+    return locks | {segment.instance for segment in found(folder)}
+
+
+def _names(folder: Path) -> list[str]:
     try:
-        names = os.listdir(folder)
+        return [path.name for path in folder.iterdir()]
     except OSError:
-        return set()
-    return {name.removesuffix(".lock") for name in names if name.endswith(".lock")} | {each.instance for each in found(folder)}
+        return []
 
 
 def seal(path: Path) -> Path:

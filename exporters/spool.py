@@ -1,6 +1,6 @@
 """Records to append-only segments on disk: on the event loop, one `write(2)` a line, and never a failed call.
 
-What can't be written is counted and told, at most once in ALARM seconds. A segment is sealed by size or by age; sealing, and asking the
+What can't be written is counted, and told once in a while. A segment is sealed by size or by age; sealing, and asking the
 disk for certainty, is done in the writer's thread.
 """
 
@@ -17,11 +17,11 @@ from typing import Any
 from ..call.clock import SYSTEM, Clock
 from ..call.seen import Seen
 from . import segments, spool_lines
+from .seldom import Seldom
 
 log = logging.getLogger("spangate.usage")
 
 SEGMENT = 4 * 2**20  # bytes at which a segment is sealed
-ALARM = 10.0  # seconds between two complaints
 AGAIN = 0.5  # seconds until a segment that couldn't be made is tried again
 
 
@@ -59,7 +59,7 @@ class Spool:
         self._lost = 0
         self._problem = ""
         self._next_try = 0.0
-        self._alarmed = -ALARM
+        self._seldom = Seldom(now=clock.mono)
 
     @property
     def state(self) -> SpoolState:
@@ -125,9 +125,7 @@ class Spool:
     def _lose(self, error: OSError) -> None:
         self._lost += 1
         self._problem = error.strerror or str(error)
-        now = self._clock.mono()
-        if now - self._alarmed >= ALARM:
-            self._alarmed = now
+        if self._seldom.may():
             log.error(
                 "usage: %d lines could not be written to %s (%s): calls go on without their rows until it can be written again",
                 self._lost, self.folder, self._problem,
@@ -150,7 +148,7 @@ class Spool:
                     os.fsync(fd)
                 segments.seal(path)
             except OSError as error:
-                log.error("usage: %s could not be sealed (%s)", path, error.strerror)
+                log.warning("usage: %s could not be sealed (%s)", path, error.strerror)
             finally:
                 os.close(fd)
 

@@ -209,13 +209,13 @@ def read(line: bytes) -> Line | None:
 
 def opened_id(line: bytes) -> str:
     """Of an Opening the call's id, without reading the rest; of anything else nothing."""
-    if line[8:14] != b' ["o","':
+    if line[8:15] != b' ["o","':
         return ""
     try:
         sound = int(line[:8], 16) == crc32(line[9:])
     except ValueError:
         return ""
-    return line[14 : line.index(b'"', 14)].decode() if sound else ""
+    return line[15 : line.index(b'"', 15)].decode() if sound else ""
 
 
 def lines(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:

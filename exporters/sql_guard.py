@@ -24,25 +24,30 @@ SELECTS = 24
 TABLES = 20
 GROWTH = 64  # times that a value may become larger
 
-_EXPRESSIONS = frozenset(
+
+def _set(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_EXPRESSIONS = _set(
     "BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION OPERATOR PARAMETER POSITIONAL_REFERENCE STAR SUBQUERY "
-    "TYPE WINDOW".split()
+    "TYPE WINDOW"
 )
-_OPERATORS = frozenset(
+_OPERATORS = _set(
     "ARRAY_CONSTRUCTOR ARRAY_EXTRACT COMPARE_IN COMPARE_NOT_IN GROUPING_FUNCTION OPERATOR_COALESCE OPERATOR_IS_NOT_NULL OPERATOR_IS_NULL "
-    "OPERATOR_NOT OPERATOR_TRY STRUCT_EXTRACT".split()
+    "OPERATOR_NOT OPERATOR_TRY STRUCT_EXTRACT"
 )
-_PARTS = frozenset(
+_PARTS = _set(
     "SELECT_NODE SET_OPERATION_NODE BASE_TABLE EMPTY EXPRESSION_LIST JOIN SUBQUERY TABLE_FUNCTION DISTINCT_MODIFIER LIMIT_MODIFIER "
-    "ORDER_MODIFIER ORDER_DEFAULT ASCENDING DESCENDING".split()
+    "ORDER_MODIFIER ORDER_DEFAULT ASCENDING DESCENDING"
 )
 _TABLE_FUNCTIONS = frozenset({"generate_series", "range", "unnest"})
-_TYPES = frozenset(
+_TYPES = _set(
     "BIGINT BOOL BOOLEAN DATE DECIMAL DOUBLE FLOAT HUGEINT INT INT4 INT8 INTEGER INTERVAL JSON LONG NUMERIC REAL SHORT SMALLINT STRING "
-    "TEXT TIME TIMESTAMP TIMESTAMPTZ TINYINT UBIGINT UINTEGER USMALLINT UTINYINT UUID VARCHAR".split()
+    "TEXT TIME TIMESTAMP TIMESTAMPTZ TINYINT UBIGINT UINTEGER USMALLINT UTINYINT UUID VARCHAR"
 ) | {"TIMESTAMP WITH TIME ZONE"}
 
-_FUNCTIONS = frozenset(
+_FUNCTIONS = _set(
     # arithmetic, comparison
     "% & * ** + - / // ^ | ~ abs cbrt ceil ceiling degrees divide even exp fdiv floor fmod gcd greatest lcm least ln log log10 log2 mod "
     "multiply pi pow power radians round sign sqrt subtract trunc add isfinite isinf isnan random "
@@ -60,7 +65,7 @@ _FUNCTIONS = frozenset(
     # choices, tags, figures
     "-> ->> array_length cardinality coalesce element_at if ifnull json_array_length json_exists json_extract json_extract_path "
     "json_extract_path_text json_extract_string json_keys json_type json_valid json_value len map_contains map_extract "
-    "map_extract_value map_keys map_values nullif typeof list_contains array_extract list_extract struct_extract hash "
+    "map_extract_value map_keys map_values nullif typeof list_contains array_extract list_extract struct_extract hash unnest "
     # aggregates
     "any_value approx_count_distinct approx_quantile arg_max arg_max_null arg_min arg_min_null argmax argmin avg bool_and bool_or corr "
     "count count_if count_star countif covar_pop covar_samp entropy favg first fsum geomean kurtosis last mad max max_by mean median min "
@@ -69,7 +74,7 @@ _FUNCTIONS = frozenset(
     # windows
     "cume_dist dense_rank fill first_value lag last_value lead nth_value ntile percent_rank rank rank_dense row_number "
     # what grows: see _growth
-    "|| array_agg concat concat_ws group_concat list list_value listagg regexp_replace replace row string_agg struct_pack".split()
+    "|| array_agg concat concat_ws group_concat list list_value listagg regexp_replace replace row string_agg struct_pack"
 )
 _JOINING = frozenset({"||", "concat", "concat_ws", "list_value", "row", "struct_pack"})
 _GATHERING = frozenset({"array_agg", "group_concat", "list", "listagg", "string_agg"})
@@ -85,6 +90,8 @@ def check(parser: DuckDBPyConnection, sql: str, tables: Collection[str]) -> None
     """
     if len(sql) > LONGEST:
         raise refused(f"it is longer than {LONGEST} characters")
+    if not _is_text(sql):
+        raise refused("it holds half of a character")
     _Guard(tables).statement(_tree(parser, sql))
 
 
@@ -113,6 +120,14 @@ def _tree(parser: DuckDBPyConnection, sql: str) -> Any:
     return statements[0]
 
 
+def _is_text(sql: str) -> bool:
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _words(message: str) -> str:
     return message.partition("\n")[0][:300].rstrip(".")
 
@@ -139,7 +154,9 @@ class _Guard:
             if "cte_map" in part:
                 names = self._named(part, names, depth + 1)
             for name, each in part.items():
-                if name not in {"cte_map", "literal", "qualified_name"}:
+                if name == "function" and part.get("type") == "TABLE_FUNCTION":  # which was checked by itself
+                    self._walk(each.get("arguments"), names, depth + 1)
+                elif name not in {"cte_map", "literal", "qualified_name"}:
                     self._walk(each, names, depth + (name not in {"arguments", "expression"}))
 
     def _named(self, part: Mapping[str, Any], names: frozenset[str], depth: int) -> frozenset[str]:
@@ -235,10 +252,10 @@ def _stars(part: Any) -> Iterator[Any]:
 
 def _replacement(name: str, arguments: list[Mapping[str, Any]]) -> int:
     """How much longer a text can get by a replacement, both sides of which are written out."""
-    texts = [each.get("literal", {}).get("text") for each in arguments[1:3] if each.get("class") == "CONSTANT"]
-    if len(texts) != 2 or None in texts:
+    written = [each.get("literal", {}) for each in arguments[1:3]]
+    if [literal.get("kind") for literal in written] != ["STRING", "STRING"]:
         raise refused(f"what {name} puts in, and for what, must be written out as texts")
-    was, becomes = texts
+    was, becomes = [literal.get("text", "") for literal in written]
     return 1 + len(becomes) if name == "regexp_replace" or not was else -(-len(becomes) // len(was))
 
 
@@ -259,5 +276,3 @@ def check_parameters(parameters: Any) -> None:
             raise CallerFault("params may hold texts, numbers, true, false and null.", param="params")
         if isinstance(value, str) and len(value) > WIDEST:
             raise CallerFault(f"A text of params is longer than {WIDEST} characters.", param="params")
-
-

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .decisions import REFUSED
 from .prices import DEAREST, Prices
 from .spool_lines import Closing, Noted, Opening, Spent, Tried
 
@@ -40,12 +41,15 @@ class Bill(NamedTuple):
     cost: int | None
     cost_source: str
 
-    @property
-    def tokens(self) -> Row:
-        """As both tables hold them. All weights are 1 until a budget says otherwise."""
-        return (
-            self.input, self.cached, self.cache_write, self.output, self.reasoning, (self.input + self.output) * MILLION
-        )  # fmt: skip
+
+class Place(NamedTuple):
+    """Who was asked for which model, and when (nanoseconds)."""
+
+    provider: str
+    system: str
+    address: str
+    model: str
+    at: int
 
 
 class Rows:
@@ -66,7 +70,7 @@ class Rows:
             if bill is not None:
                 bills.append(bill)
         if not bills and call.spent is not None:  # answered without asking a provider
-            bills.append(self._priced(call, call.provider, "", "", call.started, call.spent))
+            bills.append(self._priced(Place(call.provider, "", "", call.target_model, call.started), call.spent))
         started = call.started // 1000
         self.calls.append(
             (
@@ -83,7 +87,7 @@ class Rows:
         """A call that was under way when the gateway died: what it held counts as used."""
         held = {name: tokens for name, tokens in (call.holds or {}).items() if isinstance(tokens, int)}
         spent = Spent(held.get("input", _estimate(call.request_bytes)), held.get("output", 0), source="estimated")
-        bill = self._priced(call, call.provider, call.system, call.address, call.started, spent)
+        bill = self._priced(Place(call.provider, call.system, call.address, call.target_model, call.started), spent)
         self.calls.append(
             (
                 call.id, call.client_request_id, call.trace_id, call.started // 1000, None,
@@ -93,16 +97,16 @@ class Rows:
 
     def _bill(self, call: Closing, tried: Tried) -> Bill | None:
         spent = _spent(call, tried)
-        return spent and self._priced(call, tried.provider, tried.system, tried.address, tried.started, spent, tried.target_model)
+        if spent is None:
+            return None
+        return self._priced(Place(tried.provider, tried.system, tried.address, tried.target_model, tried.started), spent)
 
-    def _priced(
-        self, call: Closing | Opening, provider: str, system: str, address: str, at: int, spent: Spent, model: str = ""
-    ) -> Bill:
+    def _priced(self, place: Place, spent: Spent) -> Bill:
         input, output = _believed(spent.input), _believed(spent.output)
         cached = min(_believed(spent.cached), input)
         cache_write = min(_believed(spent.cache_write), input - cached)
         reasoning = min(_believed(spent.reasoning), output)
-        rates = self._prices.rates(provider, system, address, model or call.target_model, at)
+        rates = self._prices.rates(*place)
         cost = rates.nano(input, output, cached, cache_write, reasoning) if rates else None
         source = "unpriced" if rates is None else "estimated" if spent.source == "estimated" else rates.source
         return Bill(input, cached, cache_write, output, reasoning, spent.source, cost, source)
@@ -120,14 +124,22 @@ def _figures(bills: list[Bill]) -> Row:
     if not bills:
         return (*_NOTHING, "none", None, "")
     bill = bills[0] if len(bills) == 1 else _sum(bills)
-    return (*bill.tokens, bill.source, bill.cost, bill.cost_source)
+    return (*_tokens(bill), bill.source, bill.cost, bill.cost_source)
+
+
+def _tokens(bill: Bill) -> Row:
+    """As both tables hold them. All weights are 1 until a budget says otherwise."""
+    return (bill.input, bill.cached, bill.cache_write, bill.output, bill.reasoning, (bill.input + bill.output) * MILLION)
 
 
 def _sum(bills: list[Bill]) -> Bill:
-    counts = [sum(column) for column in zip(*(bill[:5] for bill in bills), strict=True)]
     costs = [bill.cost for bill in bills if bill.cost is not None]
     return Bill(
-        *counts,
+        sum(bill.input for bill in bills),
+        sum(bill.cached for bill in bills),
+        sum(bill.cache_write for bill in bills),
+        sum(bill.output for bill in bills),
+        sum(bill.reasoning for bill in bills),
         "estimated" if any(bill.source == "estimated" for bill in bills) else "provider",
         min(sum(costs), DEAREST) if len(costs) == len(bills) else None,
         max((bill.cost_source for bill in bills), key=_DEARER.__getitem__),
@@ -173,7 +185,7 @@ def _attempt_row(call_id: str, tried: Tried, bill: Bill | None) -> Row:
     started = tried.started // 1000
     return (
         call_id, tried.number, tried.provider, tried.target_model, started, started + round(tried.duration * 1e6),
-        tried.status, tried.outcome or "", tried.error_type, *(bill.tokens if bill else _NOTHING), bill.cost if bill else None,
+        tried.status, tried.outcome or "", tried.error_type, *(_tokens(bill) if bill else _NOTHING), bill.cost if bill else None,
         tried.upstream_request_id, f"{tried.span_id:016x}", tried.reason,
     )  # fmt: skip
 
@@ -196,10 +208,9 @@ def _covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def _decision_row(call: Closing, note: Noted) -> Row:
-    """A note `policy.verdict`; `rule`, `kind` and `mode` among its figures have columns of their own."""
-    policy, _, verdict = note.name.partition(".")
+    """A note `policy.kind`; what every policy may say has columns of its own, its figures stay together."""
+    policy, _, kind = note.name.partition(".")
     figures = dict(note.figures)
-    rule, kind, mode = (str(figures.pop(name, "")) for name in ("rule", "kind", "mode"))
-    return (
-        call.id, policy, rule, kind or policy, verdict, mode or "enforce", _json(figures).decode(), call.config_version
-    )  # fmt: skip
+    rule, verdict, mode = (str(figures.pop(name, "")) for name in ("rule", "verdict", "mode"))
+    verdict = verdict or ("deny" if kind in REFUSED else "")
+    return (call.id, policy, rule, kind, verdict, mode or "enforce", _json(figures).decode(), call.config_version)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from decimal import Decimal, InvalidOperation
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from ..call.amounts import Duration, Size
 from ..call.rules import fits_glob
+from .settings import Section
 
 DEAREST = 10**6  # USD per million tokens: nobody asks for more than a dollar a token
 DIGITS = 9  # after the point
@@ -36,10 +37,8 @@ Usd = Annotated[
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
-class UsageSection(BaseModel):
+class Usage(Section):
     """Where the row of every call goes, and for how long."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
 
     path: Annotated[str, StringConstraints(min_length=1)] = "spangate.duckdb"
     """The DuckDB file, beside this file unless the path is absolute. Its spool lies beside it, in `{path}.spool`. A change needs a
@@ -52,10 +51,8 @@ class UsageSection(BaseModel):
     """What the spool may hold while the database can't be written; what doesn't fit is lost, counted and told. At least 1MiB."""
 
 
-class Price(BaseModel):
+class Price(Section):
     """What a model costs, in US dollars per million tokens, instead of what the catalog says."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
 
     provider: Pattern = "*"
     """A name under `providers`, exact or with `*`."""

@@ -7,7 +7,7 @@ What DuckDB says becomes one of two things: `Trouble` (not now; the rows are kep
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,6 +146,7 @@ class Store:
 
         try:
             self.connection.execute("ROLLBACK")
+            self.connection.unregister("incoming")  # DuckDB must let go of a batch before the batch is
         except (duckdb.Error, Trouble):
             return  # there is nothing left to roll back
 
@@ -153,7 +154,9 @@ class Store:
         """By columns; one that says the same in every row is handed over once."""
         if not rows:
             return
-        parts, same, selected = [], [], []
+        parts: list[tuple[str, Kind, Sequence[Any]]] = []
+        same: list[Any] = []
+        selected: list[str] = []
         for (name, kind, type), values in zip(columns, zip(*rows, strict=True), strict=True):
             if parts and kind in _FOLDED and values.count(values[0]) == len(values):
                 same.append(values[0])
@@ -164,10 +167,8 @@ class Store:
         batch = Batch(parts)
         connection = self.connection
         connection.register("incoming", batch)
-        try:
-            connection.execute(f"INSERT INTO {table} SELECT {', '.join(selected)} FROM incoming", same)
-        finally:
-            connection.unregister("incoming")
+        connection.execute(f"INSERT INTO {table} SELECT {', '.join(selected)} FROM incoming", same)
+        connection.unregister("incoming")
 
     def _mark(self, mark: Mark) -> None:
         execute = self.connection.execute
@@ -203,7 +204,7 @@ class Store:
             return int(count)
 
 
-def _settings() -> Mapping[str, Any]:
+def _settings() -> dict[str, Any]:
     """One thread, bounded memory, and nothing outside this one file: no other file, no network, no extension, no Python variable."""
     return {
         "threads": "1",

@@ -32,6 +32,11 @@ class Access(BaseModel):
     def allows(self, model: str) -> bool:
         return any(fits_glob(pattern, model) for pattern in self.models)
 
+    @property
+    def everything(self) -> bool:
+        """It refuses no name."""
+        return "*" in self.models
+
     def naming(self, names: Iterable[str]) -> Access:
         """The same rule, whose refusals name these models: all that the caller may use, as for a name that nobody knows."""
         rule = self.model_copy()

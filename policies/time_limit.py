@@ -45,6 +45,7 @@ class TimeLimit(BaseModel):
 
     async def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
         stream = call.head.stream
+        clock = asyncio.get_running_loop().time
         watch = Watchdog(
             total=self.total,
             first=self.first if stream else self.total,
@@ -53,12 +54,14 @@ class TimeLimit(BaseModel):
         call = call.within(connect=self.connect, deadline=watch.deadline)
         try:
             async with pulling(next(call)) as events:
-                watch.waiting()
+                watch.since = clock()
                 async for event in events:
-                    watch.busy()
+                    watch.since = 0.0
+                    if watch.limit == "first":
+                        watch.go_on()
                     yield event
-                    watch.waiting()
-                watch.busy()
+                    watch.since = clock()
+                watch.since = 0.0
         except asyncio.CancelledError:
             fault = watch.claim()
             if fault is None:
@@ -73,32 +76,29 @@ class Watchdog:
     """Cancels the waiting task once it has waited longer than it may, or past the deadline.
 
     The timer isn't moved at each piece: it fires when the earliest limit could be due, looks at the clock, and sets itself anew.
+    `since` is when the inside began to be awaited, 0 while the outside has its turn, which may take as long as it likes.
     """
 
-    __slots__ = ("_fault", "_limit", "_loop", "_patience", "_silence", "_since", "_task", "_timer", "_total", "deadline")
+    __slots__ = ("_fault", "_loop", "_patience", "_silence", "_task", "_timer", "_total", "deadline", "limit", "since")
 
     def __init__(self, *, total: float, first: float, silence: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._total = total
         self._silence = silence
-        self._limit = "first"
+        self.limit = "first"
         self._patience = first
-        self._since = 0.0
+        self.since = 0.0
         self._fault: UpstreamTimeout | None = None
         now = self._loop.time()
         self.deadline = now + total
         self._timer = self._armed(now)
 
-    def waiting(self) -> None:
-        """From now on the inside is awaited."""
-        self._since = self._loop.time()
-
-    def busy(self) -> None:
-        """The inside gave something; the outside has its turn, for as long as it likes."""
-        self._since = 0.0
-        if self._limit == "first":
-            self._limit, self._patience = "silence", self._silence
+    def go_on(self) -> None:
+        """The answer has begun: from now on silence is what is watched for."""
+        sooner = self._silence < self._patience
+        self.limit, self._patience = "silence", self._silence
+        if sooner:
             self._timer.cancel()
             self._timer = self._armed(self._loop.time())
 
@@ -111,16 +111,16 @@ class Watchdog:
         return self._fault if ours else None
 
     def _armed(self, now: float) -> asyncio.TimerHandle:
-        due = (self._since or now) + self._patience
+        due = (self.since or now) + self._patience
         due = min(due, self.deadline if now < self.deadline else now + LATE)
         return self._loop.call_at(max(due, now + 0.001), self._look)
 
     def _look(self) -> None:
         now = self._loop.time()
-        if self._since and now >= self.deadline:
+        if self.since and now >= self.deadline:
             self._fire("total", self._total)
-        elif self._since and now >= self._since + self._patience:
-            self._fire(self._limit, self._patience)
+        elif self.since and now >= self.since + self._patience:
+            self._fire(self.limit, self._patience)
         else:
             self._timer = self._armed(now)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ..call.errors import ProviderFault, UpstreamError
 from ..call.events import Usage
@@ -20,14 +20,23 @@ _OURS = frozenset({401, 402, 403})  # statuses about the gateway's account: the 
 
 
 def usage_of(value: Any) -> Usage | None:
-    """Usage as counts; None if there is none worth the name. Details are parts of their totals, so they never exceed them."""
+    """Usage as counts; None if there is none worth the name. Details are parts of their totals, so they never exceed them. A total
+    that is absent or makes no sense follows from `total_tokens`, or is `unknown`: never nought, which would be a gift."""
     if not isinstance(value, dict):
         return None
-    total_in, total_out = _count(value.get("prompt_tokens")), _count(value.get("completion_tokens"))
-    if total_in is None and total_out is None:
+    tokens_in, tokens_out = _count(value.get("prompt_tokens")), _count(value.get("completion_tokens"))
+    if tokens_in is None and tokens_out is None:
         return None
+    total = _count(value.get("total_tokens"))
+    unknown: Literal["", "input", "output"] = ""
+    if tokens_in is None:
+        tokens_in, unknown = _rest(total, tokens_out), "input"
+    elif tokens_out is None:
+        tokens_out, unknown = _rest(total, tokens_in), "output"
+    if tokens_in is not None and tokens_out is not None:
+        unknown = ""
     input_details, output_details = _object(value, "prompt_tokens_details"), _object(value, "completion_tokens_details")
-    tokens_in, tokens_out = total_in or 0, total_out or 0
+    tokens_in, tokens_out = tokens_in or 0, tokens_out or 0
     cached = min(_count(input_details.get("cached_tokens")) or 0, tokens_in)
     return Usage(
         input=tokens_in,
@@ -35,11 +44,16 @@ def usage_of(value: Any) -> Usage | None:
         cached=cached,
         cache_write=min(_count(input_details.get("cache_write_tokens")) or 0, tokens_in - cached),
         reasoning=min(_count(output_details.get("reasoning_tokens")) or 0, tokens_out),
+        unknown=unknown,
     )
 
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40 else None
+
+
+def _rest(total: int | None, part: int | None) -> int | None:
+    return total - part if total is not None and part is not None and total >= part else None
 
 
 def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:

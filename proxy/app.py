@@ -7,9 +7,11 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..call.chain import watching_dropped
 from ..call.clock import SYSTEM, Clock
 from ..exporters.record import Recorder
 from . import config as configuration
@@ -44,6 +46,8 @@ class App:
     def __init__(self, config: Config, setting: Setting, client: Sender | None = None) -> None:
         self.setting = setting
         self._host = config.server.host
+        self._watching = ExitStack()
+        self.dropped_layers = 0
         self.client = client or upstream_for(setting.environ)
         self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock)
         self.server = Server(self.endpoints, config.server)
@@ -66,6 +70,7 @@ class App:
         address = await self.server.start(self._host, limits.port if port is None else port)
         if self.config.path is not None:
             self.reload.start()
+        self._watching.enter_context(watching_dropped(self._layer_dropped, listed=False))
         _quiet_collector()
         return address
 
@@ -75,6 +80,11 @@ class App:
         await self.reload.stop()
         await self.client.aclose()
         self.setting.recorder.flush()
+        self._watching.close()
+
+    def _layer_dropped(self, name: str) -> None:
+        self.dropped_layers += 1
+        log.error("a layer was dropped unfinished, which some policy caused: %s", name)
 
     def _gateway(self, config: Config) -> Gateway:
         return Gateway(config, self.client, clock=self.setting.clock, everywhere=self.setting.everywhere)

@@ -24,6 +24,7 @@ class Headers(Protocol):
 
     def get(self, name: str) -> str | None: ...
     def getall(self, name: str, default: list[str]) -> list[str]: ...
+    def __contains__(self, name: object) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,9 @@ def presented_key(headers: Headers) -> str:
     Raises:
         CallerFault: it shows two that differ, and nobody could say which was meant.
     """
+    if "Api-Key" not in headers and "X-Api-Key" not in headers and len(headers.getall("Authorization", [])) == 1:
+        key = _bearer(headers.get("Authorization") or "")  # as nearly every client sends it
+        return key if len(key) <= MAX_KEY else ""
     shown = [_bearer(value) for value in headers.getall("Authorization", [])]
     shown += [key.strip(" \t") for name in ("Api-Key", "X-Api-Key") for key in headers.getall(name, [])]
     keys = {key for key in shown if key}

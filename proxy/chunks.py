@@ -123,7 +123,8 @@ class Chunks:
         usage = usage_of(chunk.get("usage"))
         if usage is None:
             return True
-        self.usage = usage
+        if not usage.unknown or self.usage is None:  # the last one counts; half a one takes nothing from a whole one
+            self.usage = usage
         self.content = self.content or not choices  # on a chunk that tells the role alone it is no content
         return bool(choices) or not self._hide_usage
 

@@ -26,7 +26,9 @@ class Coded(Bytes, Protocol):
 
 def coding_of(header: bytes | None) -> str:
     """The content coding in lower case; "" for identity."""
-    name = (header or b"").decode("latin-1").strip().lower()
+    if not header:
+        return ""
+    name = header.decode("latin-1").strip().lower()
     return {"identity": "", "x-gzip": "gzip"}.get(name, name)
 
 

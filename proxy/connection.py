@@ -20,7 +20,8 @@ from .origin import Key
 Body = Sequence[bytes | memoryview]
 
 HEAD_LIMIT = 64 * 1024
-JOINED = 256 * 1024  # up to here head and body go out in one write: a copy is cheaper than a system call
+JOINED = 256 * 1024  # up to here head and body go out in one write
+COPIED = 8192  # up to here joining them is cheaper than naming the pieces
 SLICE = 256 * 1024
 LINGER = 1.0  # seconds that an answer which has said all it had to may take to end
 
@@ -79,8 +80,7 @@ class Connection(asyncio.Protocol):
         self._begin()
         try:
             if length <= JOINED:
-                self._write(b"".join((head, *body)) if length else head)
-                self._sent = True
+                self._send_at_once(head, body, length)
             else:
                 await self._send_slices(head, body)
             while not self.status and self._failure is None:
@@ -166,6 +166,13 @@ class Connection(asyncio.Protocol):
         self.head: list[tuple[bytes, bytes]] = []
         self._barren = self._buffered = 0
         self._heard = self._complete = self._sent = self._keep = self._until_eof = False
+
+    def _send_at_once(self, head: bytes, body: Body, length: int) -> None:
+        if length > COPIED and self._transport is not None:
+            self._transport.writelines((head, *body))
+        else:
+            self._write(b"".join((head, *body)) if length else head)
+        self._sent = True
 
     def _write(self, data: bytes | memoryview) -> None:
         if self._transport is not None:

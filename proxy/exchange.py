@@ -49,7 +49,7 @@ class Exchange(Protocol):
         ...
 
     async def write(self, data: bytes) -> None:
-        """Give the client more; waits while it is slow.
+        """Give the client more; waits while it is slow. If that wait is cancelled, all of `data` goes out nevertheless.
 
         Raises:
             ConnectionError: it has left.

@@ -52,6 +52,8 @@ class Gateway:
         }
         self.callers = callers_of(config, clock, everywhere=everywhere)
         self._routes = sorted((_route(config, name) for name in config.settings.models), key=_precedence)
+        self._exact = {route.pattern: route for route in self._routes}
+        self._open_ended = [route for route in self._routes if "*" in route.pattern]
         self._nexts: dict[tuple[str, str], Next] = {}
         self._listed: dict[str, tuple[float, list[str]]] = {}
 
@@ -71,12 +73,13 @@ class Gateway:
         return found
 
     def _route_of(self, model: str) -> Route | None:
-        return next((route for route in self._routes if route.pattern == model or fits_glob(route.pattern, model)), None)
+        return self._exact.get(model) or next((route for route in self._open_ended if fits_glob(route.pattern, model)), None)
 
     def _build(self, team: str, route: Route) -> Next:
         listed = [cast("Policy", settings) for _, settings in self.config.policies_of(team or None)]
         names = self._names(team)
         rules = [rule.naming(names) if isinstance(rule, Access) else rule for rule in (self._access(team), *listed)]
+        rules = [rule for rule in rules if not (isinstance(rule, Access) and rule.everything)]  # it would only cost
         policies = in_order([*rules, *route.policies])
         answer = chain([Attempt()], self.providers[route.provider].answer)
         return chain([Around(), *policies, partial(_to_target, route)], answer)

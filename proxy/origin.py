@@ -40,6 +40,9 @@ class Origin:
         object.__setattr__(self, "key", (self.scheme, self.host, self.port, self.ssl))
         object.__setattr__(self, "authority", f"{name}{port}".encode("ascii"))
 
+    def __hash__(self) -> int:
+        return hash((self.host, self.port, self.path))  # enough to tell them apart, and asked for at every request
+
     @classmethod
     def parse(cls, base_url: str) -> Origin:
         """Raises ValueError, with a sentence, for anything but http(s)://host[:port][/path]."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -18,39 +18,50 @@ from ..call.errors import UpstreamError, UpstreamIncomplete
 from ..call.events import Closed, Delta, Event, Opened, dicts, dumped
 from . import answers, convert
 from .chunks import Chunks
-from .coding import KNOWN, Bytes, coding_of, plain_body, whole
+from .coding import KNOWN, Bytes, Inflated, coding_of, whole
 from .upstream import Reply
 
 MAX_WHOLE = 64 << 20  # bytes of a whole answer
 MAX_UNSAID = 1 << 20  # bytes of a stream that has not said anything yet
 
 
-async def events_of(call: Call, answer: Reply, opened: Opened, *, hide_usage: bool) -> AsyncGenerator[Event, None]:
-    """The generator of the answer's events, which raises ProviderFault for an error inside, an empty answer, or an end before
-    the end. `opened` holds what the head of the answer told; `hide_usage`: the usage frame was our wish alone.
+class Form(NamedTuple):
+    """How an answer came: its body, decoded where we know its coding (else `sealed` names that), and whether it is a stream."""
 
+    body: Bytes
+    streamed: bool
+    sealed: str = ""
+
+
+async def form_of(answer: Reply) -> Form:
+    """
     Raises:
         ProviderFault: the answer breaks off before its form is known.
     """
     coding = coding_of(answer.header(b"content-encoding"))
     if coding and coding not in KNOWN:
-        return _sealed(answer, opened, coding)
-    body, streamed = await _form(answer)
-    if not streamed:
-        return _whole(call, body, opened)
-    if not call.head.stream:
-        return _collected(call, answer, body, opened)
-    return _stream(call, answer, body, opened, Chunks(hide_usage=hide_usage, choices=call.head.n))
-
-
-async def _form(answer: Reply) -> tuple[Bytes, bool]:
-    """The decoded body, and whether it is a stream: by its content type, without one by its first byte."""
-    body = plain_body(answer)
-    kind = (answer.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+        return Form(answer, streamed=True, sealed=coding)
+    body = Inflated(answer, coding) if coding else answer
+    kind = answer.header(b"content-type")
     if kind:
-        return body, kind == b"text/event-stream"
+        return Form(body, streamed=_is_stream(kind))
     first = await body.read()
-    return _Again(first, body), not first.lstrip().startswith(b"{")
+    return Form(_Again(first, body), streamed=not first.lstrip().startswith(b"{"))
+
+
+def _is_stream(kind: bytes) -> bool:
+    return kind != b"application/json" and kind.partition(b";")[0].strip().lower() == b"text/event-stream"
+
+
+def streamed_events(call: Call, answer: Reply, form: Form, opened: Opened, *, hide_usage: bool) -> AsyncGenerator[Event, None]:
+    """The events of an answer that goes on while it is read. `opened` holds what its head told; `hide_usage`: the usage frame was our
+    wish alone. It raises ProviderFault for an error inside, an empty answer, or an end before the end.
+    """
+    if form.sealed:
+        return _sealed(answer, opened, form.sealed)
+    if not call.head.stream:
+        return _collected(call, answer, form.body, opened)
+    return _stream(call, answer, form.body, opened, Chunks(hide_usage=hide_usage, choices=call.head.n))
 
 
 class _Again:
@@ -128,17 +139,19 @@ async def _collected(call: Call, answer: Reply, body: Bytes, opened: Opened) -> 
     yield Closed(chunks.usage, chunks.finish)
 
 
-async def _whole(call: Call, body: Bytes, opened: Opened) -> AsyncGenerator[Event, None]:
+async def whole_events(call: Call, body: Bytes, opened: Opened) -> tuple[Event, ...]:
+    """The events of an answer that came as one body.
+
+    Raises:
+        ProviderFault: an error inside, or no answer.
+    """
     raw = await whole(body, MAX_WHOLE)
     read = _Whole.read(raw, call.op)
+    closed = Closed(answers.usage_of(read.usage), read.finish)
     if call.head.stream:
-        yield replace(opened, model=read.model)
-        answer = _leniently(raw)
-        yield Delta.saying(*convert.as_chunks(answer, usage_frame=call.head.usage_frame))
-    else:
-        yield replace(opened, model=read.model, stream=False, content_type="application/json")
-        yield Delta(raw, sse=False)
-    yield Closed(answers.usage_of(read.usage), read.finish)
+        chunks = convert.as_chunks(_leniently(raw), usage_frame=call.head.usage_frame)
+        return replace(opened, model=read.model), Delta.saying(*chunks), closed
+    return replace(opened, model=read.model, stream=False, content_type="application/json"), Delta(raw, sse=False), closed
 
 
 class _Whole(msgspec.Struct, frozen=True):
@@ -155,7 +168,11 @@ class _Whole(msgspec.Struct, frozen=True):
             UpstreamError: it is no JSON object, or holds an error.
             UpstreamIncomplete: it holds no answer.
         """
-        fields = _narrowly(raw)
+        return _quickly(raw, op) or cls._carefully(raw, op)
+
+    @classmethod
+    def _carefully(cls, raw: bytes, op: str) -> _Whole:
+        fields = _leniently(raw)
         error = answers.error_in(fields)
         if error:
             raise answers.provider_error(error)
@@ -171,31 +188,32 @@ class _Whole(msgspec.Struct, frozen=True):
 
 
 class _Choice(msgspec.Struct):
-    finish_reason: Any = None
+    finish_reason: str | None = None
 
 
 class _Narrow(msgspec.Struct):
     object: Any = None
-    model: Any = None
+    model: str | None = None
     usage: Any = None
     error: Any = None
     choices: list[_Choice] | None = None
-    data: msgspec.Raw = msgspec.Raw()
+    data: list[msgspec.Raw] | None = None
 
 
 _narrow = msgspec.json.Decoder(_Narrow).decode
 
 
-def _narrowly(raw: bytes) -> Mapping[str, Any]:
-    """Model, usage, error and choices without building the rest; what msgspec refuses, the standard parser may read."""
+def _quickly(raw: bytes, op: str) -> _Whole | None:
+    """What a sound answer says, without building the rest of it; None if there is something to look at more closely."""
     try:
         read = _narrow(raw)
     except (msgspec.DecodeError, RecursionError):
-        return _leniently(raw)
-    if read.object == "error":
-        return _leniently(raw)
-    choices = [{"finish_reason": choice.finish_reason} for choice in read.choices or ()]
-    return {**msgspec.structs.asdict(read), "choices": choices}
+        return None
+    answered = read.data if op == "embeddings" else read.choices
+    if read.error is not None or read.object == "error" or not answered:
+        return None
+    first = read.choices[0].finish_reason if read.choices else None
+    return _Whole(read.model or "", read.usage, first or None)
 
 
 def _leniently(raw: bytes) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import aiohappyeyeballs
@@ -242,6 +243,13 @@ class Upstream:
 
 def request_head(method: bytes, origin: Origin, path: str, headers: Headers, length: int) -> bytes:
     """Request line and headers. `path` is one of ours, `headers` are complete but for those of framing, which are made here."""
+    fixed = _fixed_head(method, origin, path, tuple(headers))
+    return b"%bcontent-length: %d\r\n\r\n" % (fixed, length) if length or method != b"GET" else fixed + b"\r\n"
+
+
+@lru_cache(maxsize=256)
+def _fixed_head(method: bytes, origin: Origin, path: str, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """All of a head but its length: the same for every request to one path of a provider."""
     assert path.startswith("/"), path
     assert printable(path), path
     assert method.isalpha(), method
@@ -250,12 +258,10 @@ def request_head(method: bytes, origin: Origin, path: str, headers: Headers, len
         if name.lower() in OURS:
             raise ValueError(f"The header {name.decode('latin-1')} is made by the client.")
         lines.append(b"%b: %b" % (name, value))
-    if length or method != b"GET":
-        lines.append(b"content-length: %d" % length)
     head = b"\r\n".join(lines)
     if not head.count(b"\r") == head.count(b"\n") == len(lines) or b"\0" in head:
         raise ValueError("A header holds a line break or a NUL.")
-    return head + b"\r\n\r\n"
+    return head + b"\r\n"
 
 
 async def open_transport(connection: Connection, origin: Origin, limit: float) -> None:

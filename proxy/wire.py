@@ -18,10 +18,15 @@ from .callers import Headers
 
 MAX_MODEL = 512
 _CONTENT = {"chat": "messages", "completions": "prompt", "embeddings": "input"}
+_READ = frozenset({"model", "stream", "n", "max_tokens", "max_completion_tokens", "stream_options"})
 _TAG_KEY = re.compile(r"[a-z0-9_.-]{1,32}")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _UNPRINTABLE = re.compile(r"[^ -~]")
+
+
+Given = Mapping[str, Any]
+"""The fields that are read, as far as the body has them, decoded."""
 
 
 def call_of(op: Op, body: Body, caller: Caller, labels: Labels, seen: Seen) -> Call:
@@ -30,23 +35,24 @@ def call_of(op: Op, body: Body, caller: Caller, labels: Labels, seen: Seen) -> C
     Raises:
         CallerFault: a field that we read has the wrong type, or is missing; it names the field.
     """
-    model = _model(body)
+    given = {name: body.get(name) for name in _READ & body.fields.keys()}
+    model = _model(given)
     if op == "chat" and bytes(memoryview(body.fields.get(_CONTENT[op], b""))[:1]) != b"[":
         raise CallerFault("'messages' must be a list of messages.", param="messages")
     if _CONTENT[op] not in body:
         raise CallerFault(f"'{_CONTENT[op]}' is missing.", param=_CONTENT[op])
     head = Head(
-        stream=_field(body, "stream", bool, "true or false") or False,
-        n=max(_field(body, "n", int, "a whole number") or 1, 1),
-        output_cap=_output_cap(body),
-        usage_frame=_usage_frame(body),
+        stream=_field(given, "stream", bool, "true or false") or False,
+        n=max(_field(given, "n", int, "a whole number") or 1, 1),
+        output_cap=_output_cap(given),
+        usage_frame=_usage_frame(given),
     )
     seen.model, seen.stream = model, head.stream
     return Call(op=op, model=model, body=body, head=head, caller=caller, labels=labels, seen=seen)
 
 
-def _model(body: Body) -> str:
-    model = _field(body, "model", str, "a model's name")
+def _model(given: Given) -> str:
+    model = _field(given, "model", str, "a model's name")
     if not model:
         raise CallerFault("'model' is missing.", param="model")
     if len(model) > MAX_MODEL:
@@ -54,26 +60,26 @@ def _model(body: Body) -> str:
     return str(model)
 
 
-def _field(body: Body, name: str, kind: type, wanted: str) -> Any:
+def _field(given: Given, name: str, kind: type, wanted: str) -> Any:
     """A field's value, None if it is absent or null; a bool is no number here."""
-    value = body.get(name)
+    value = given.get(name)
     if value is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
         raise CallerFault(f"'{name}' must be {wanted}.", param=name)
     return value
 
 
-def _output_cap(body: Body) -> int | None:
+def _output_cap(given: Given) -> int | None:
     caps = []
     for name in ("max_tokens", "max_completion_tokens"):
-        cap = _field(body, name, int, "a whole number")
+        cap = _field(given, name, int, "a whole number")
         if cap is not None and cap < 0:
             raise CallerFault(f"'{name}' must not be negative.", param=name)
         caps.append(cap)
     return max((cap for cap in caps if cap is not None), default=None)
 
 
-def _usage_frame(body: Body) -> bool:
-    options = _field(body, "stream_options", dict, "an object")
+def _usage_frame(given: Given) -> bool:
+    options = _field(given, "stream_options", dict, "an object")
     return isinstance(options, Mapping) and options.get("include_usage") is True
 
 
@@ -140,4 +146,6 @@ def client_request_id(headers: Headers) -> str:
 
 def header_text(value: str) -> str:
     """Any text as a header value: printable ASCII of at most 256 characters."""
+    if value.isascii() and value.isprintable() and len(value) <= 256:
+        return value
     return _UNPRINTABLE.sub("?", value[:256])

@@ -78,9 +78,9 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         self._popen.send_signal(number)
 
-    def end(self) -> Ran:
+    def end(self, patience: float = PATIENCE) -> Ran:
         """What it says until it has ended."""
-        out, err = self._popen.communicate(timeout=PATIENCE)
+        out, err = self._popen.communicate(timeout=patience)
         assert "Traceback" not in err
         return Ran(self._popen.returncode, out, err)
 

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from case import CHAT, CHAT_WITH_M, KEY, Answer, Case, Line, Log, settings
 from gateway import Kept, Running
-from program import Process, Ran, running
+from program import PATIENCE, Process, Ran, running
 
 from spangate.proxy.app import App
 from spangate.proxy.server import Address
@@ -81,9 +81,9 @@ class Program:
             while (await self.ask("/readyz", "GET")).status == 200:
                 pass
 
-    async def end(self) -> tuple[Ran, list[dict[str, Any]]]:
+    async def end(self, patience: float = PATIENCE) -> tuple[Ran, list[dict[str, Any]]]:
         """What the process said at its end, and a line for each call."""
-        ran = await asyncio.to_thread(self.process.end)
+        ran = await asyncio.to_thread(self.process.end, patience)
         return ran, [json.loads(line) for line in ran.out.splitlines()]
 
 

@@ -6,6 +6,7 @@ import logging
 from types import TracebackType
 from typing import TextIO
 
+from ...exporters.aside import Aside
 from .choices import Level
 
 
@@ -31,7 +32,7 @@ def _place(trace: TracebackType | None) -> str:
     return f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace is not None else ""
 
 
-def log_to(out: TextIO, level: Level) -> None:
+def log_to(out: TextIO | Aside, level: Level) -> None:
     """Ours from `level` on, other libraries' warnings, to `out`."""
     lines = logging.StreamHandler(out)
     lines.setFormatter(OneLine(traces=level is Level.debug))

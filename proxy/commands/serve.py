@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ... import __version__
+from ...exporters.aside import Aside
 from ...exporters.console import Console
 from .. import config as configuration
 from ..app import App, Setting, run
@@ -43,7 +44,15 @@ def serve(wanted: Wanted, environ: Mapping[str, str]) -> int:
         Failure: it can't begin.
         ConfigMistakes: the configuration can't be used.
     """
-    log_to(sys.stderr, wanted.level)
+    log = Aside(sys.stderr)
+    log_to(log, wanted.level)
+    try:
+        return _served(wanted, environ)
+    finally:
+        log.finish()
+
+
+def _served(wanted: Wanted, environ: Mapping[str, str]) -> int:
     check_address(wanted)
     kinds = Kinds()
     config = configured(wanted.file, environ, kinds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, SecretStr, field_validator, model_va
 from ... import __version__
 from ...call.body import Body
 from ...call.call import Call, Target
+from ...call.chain import pulling
 from ...call.errors import ProviderFault, UpstreamError
 from ...call.events import Event, Opened, dicts
 from .. import answers
 from ..coding import plain_body, whole
-from ..reading import MAX_WHOLE, events_of
+from ..reading import MAX_WHOLE, form_of, streamed_events, whole_events
 from ..upstream import Origin, Reply
 from .provider import Parts, Provider
 
@@ -101,7 +101,12 @@ class OpenAIProvider:
         try:
             if answer.status != 200:
                 raise await refusal(answer)
-            async with aclosing(await events_of(call, answer, self._opened(answer), hide_usage=asks_usage)) as events:
+            form, opened = await form_of(answer), self._opened(answer)
+            if not form.streamed:
+                for event in await whole_events(call, form.body, opened):
+                    yield event
+                return
+            async with pulling(streamed_events(call, answer, form, opened, hide_usage=asks_usage)) as events:
                 async for event in events:
                     yield event
         except ProviderFault as fault:
@@ -111,8 +116,14 @@ class OpenAIProvider:
             answer.close()
 
     def _opened(self, answer: Reply) -> Opened:
-        passed = {name.decode(): _text(value) for name in _PASSED_HEADERS if (value := answer.header(name))}
-        return Opened(provider=self.name, headers=passed, request_id=_text(answer.header(b"x-request-id") or b""))
+        passed: dict[str, str] = {}
+        request_id = ""
+        for name, value in answer.headers:
+            if name == b"x-request-id":
+                request_id = _text(value)
+            elif name in _PASSED_HEADERS:
+                passed[name.decode()] = _text(value)
+        return Opened(provider=self.name, headers=passed, request_id=request_id)
 
     async def models(self) -> list[str]:
         try:
@@ -129,14 +140,14 @@ class OpenAIProvider:
             answer.close()
 
 
-def _headers(key: str) -> list[tuple[bytes, bytes]]:
-    return [
+def _headers(key: str) -> tuple[tuple[bytes, bytes], ...]:
+    return (
         (b"content-type", b"application/json"),
         (b"accept", b"application/json, text/event-stream"),
         (b"accept-encoding", b"identity"),
         (b"user-agent", b"spangate/" + __version__.encode()),
         *([(b"authorization", b"Bearer " + key.encode())] if key else []),
-    ]
+    )
 
 
 def outgoing(body: Body, model: str, target: Target, *, asks_usage: bool) -> Body:

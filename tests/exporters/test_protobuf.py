@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -41,10 +42,8 @@ def test_what_is_written_is_read(number: int, data: bytes) -> None:
 
 @given(st.binary())
 def test_anything_else_is_refused_or_read_to_its_end(data: bytes) -> None:
-    try:
+    with suppress(ValueError):
         assert all(number >= 0 for number, _ in fields(data))
-    except ValueError as error:
-        assert str(error)
 
 
 @pytest.mark.parametrize("data", [b"\x08", b"\x0a\x05abc", b"\x0b", b"\xff" * 12, b"\x09\x00"])

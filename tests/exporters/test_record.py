@@ -43,3 +43,15 @@ def test_a_fanout_is_a_recorder() -> None:
     recorder: Recorder = Fanout()
     recorder.record(call())
     recorder.flush()
+
+
+class Answering(Kept):
+    def flush(self) -> bool:  # type: ignore[override]
+        return True
+
+
+async def test_what_a_part_returns_is_its_own_affair() -> None:
+    fanout = Fanout(Answering())
+    fanout.record(call())
+    fanout.flush()
+    assert fanout.failures == {}

@@ -101,6 +101,7 @@ async def test_a_slow_client_is_told_between_two_events(tmp_path: Path) -> None:
     async with Misbehaving(endless) as up:
         with serving(tmp_path, up.base_url, server={"drain": "300ms"}) as program:
             async with program.asked(stream=True, room=65536) as line:
+                await up.request(0)
                 program.process.send(signal.SIGTERM)
                 await program.until_draining()
                 await asyncio.sleep(0.4)  # part of the scenario: it reads nothing while it is stopped

@@ -14,7 +14,7 @@ from spangate.call.call import Call, Head, Op
 from spangate.call.chain import pulling
 from spangate.call.errors import ProviderFault, UpstreamError, UpstreamIncomplete
 from spangate.call.events import Closed, Delta, Envelope, Event, Opened, Usage
-from spangate.proxy.reading import MAX_UNSAID, events_of
+from spangate.proxy.reading import MAX_UNSAID, form_of, streamed_events, whole_events
 
 JSON, SSE = "application/json", "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
@@ -56,7 +56,10 @@ def call(*, stream: bool, op: Op = "chat", n: int = 1, usage_frame: bool = False
 async def heard(call: Call, answer: Answer, *, hide_usage: bool = False, events: list[Event] | None = None) -> list[Event]:
     """What is made of an answer; `events` keeps what came before an error."""
     events = [] if events is None else events
-    async with pulling(await events_of(call, answer, Opened(provider="p", request_id="r1"), hide_usage=hide_usage)) as reading:
+    form, opened = await form_of(answer), Opened(provider="p", request_id="r1")
+    if not form.streamed:
+        return [*events, *await whole_events(call, form.body, opened)]
+    async with pulling(streamed_events(call, answer, form, opened, hide_usage=hide_usage)) as reading:
         async for event in reading:
             events.append(event)
     return events
