@@ -11,13 +11,13 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
 from typing import Literal
 
 from ..call.clock import SYSTEM, Clock
 from . import segments, spool_lines
+from .alone import alone
 from .prices import Prices
 from .segments import Segment
 from .spool import Spool
@@ -56,14 +56,7 @@ class UsageWriter:
     """`start`, `caught_up` at will, `aclose`."""
 
     def __init__(
-        self,
-        spool: Spool,
-        store: Store,
-        prices: Prices,
-        *,
-        retention: float = 90 * 86400.0,
-        fsync: float = 1.0,
-        clock: Clock = SYSTEM,
+        self, spool: Spool, store: Store, prices: Prices, *, retention: float = 90 * 86400.0, fsync: float = 1.0, clock: Clock = SYSTEM
     ) -> None:
         self.store = store
         self._spool = spool
@@ -129,7 +122,7 @@ class UsageWriter:
                 stopping = self._stop
             done = self._try_round()
             for each in asked:
-                with suppress(Exception):  # whoever asked has left
+                if each.set_running_or_notify_cancel():  # else whoever asked has left
                     each.set_result(done)
             if stopping:
                 break
@@ -145,20 +138,17 @@ class UsageWriter:
 
     def _try_round(self) -> bool:
         """Move everything; whether that went well. Whatever goes wrong costs this round, never the thread."""
-        try:
-            self._spool.seal(sync=self._sync)
-            self._round()
-        except Locked as error:
-            self._failed("locked", str(error), error.pid)
-        except (Trouble, OSError) as error:
-            self._failed("failed", str(error))
-        except Exception as error:  # a defect of ours must not end the accounting
-            log.exception("usage: the writer failed; it tries again in %g seconds", AGAIN)
-            self._failed("failed", type(error).__name__)
-        else:
+        error = alone(self._round)
+        self._spool.measure()
+        if error is None:
             return True
-        finally:
-            self._spool.measure()
+        if isinstance(error, Locked):
+            self._failed("locked", str(error), error.pid)
+        elif isinstance(error, Trouble | OSError):
+            self._failed("failed", str(error))
+        else:
+            log.error("usage: the writer failed; it tries again in %g seconds", AGAIN, exc_info=error)
+            self._failed("failed", type(error).__name__)
         return False
 
     def _failed(self, phase: Phase, problem: str, holder: int | None = None) -> None:
@@ -170,6 +160,7 @@ class UsageWriter:
         self.state = replace(self.state, phase=phase, problem=problem, holder=holder)
 
     def _round(self) -> None:
+        self._spool.seal(sync=self._sync)
         if not self._is_open:
             self.store.open()
             self._progress, self._opened = self.store.progress(), self.store.opened()

@@ -36,12 +36,12 @@ class Exchange(Protocol):
         """The next piece of the body, b"" at its end.
 
         Raises:
-            CallerFault: its framing is broken.
+            CallerFault: its framing is broken, or it took too long.
         """
         ...
 
-    async def ask_for_body(self) -> None:
-        """Send `100 Continue` if the client waits for it."""
+    def ask_for_body(self, *, within: float) -> None:
+        """The rest of the body is wanted, in so many seconds; send `100 Continue` if the client waits for that."""
         ...
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:

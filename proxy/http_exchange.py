@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.streams import StreamReader
 
 from ..call.errors import CallerFault
 from .callers import Headers
@@ -35,6 +36,7 @@ class Wire(Protocol):
     def writing_paused(self) -> bool: ...
     async def room(self) -> None: ...
     def drop(self) -> None: ...
+    def expect(self, body: StreamReader, within: float) -> None: ...
     def done(self) -> None: ...
 
 
@@ -74,8 +76,11 @@ class HttpExchange:
             return await self._request.content.readany()
         except (BadHttpMessage, web.RequestPayloadError):
             raise CallerFault(_BROKEN) from None
+        except TimeoutError as late:
+            raise CallerFault(str(late), code="request_timeout") from None
 
-    async def ask_for_body(self) -> None:
+    def ask_for_body(self, *, within: float) -> None:
+        self._connection.expect(self._request.content, within)
         if self.headers.get("Expect") and self._request.version >= HttpVersion11 and not self.arrived:
             self._put(b"HTTP/1.1 100 Continue\r\n\r\n")
 

@@ -5,7 +5,6 @@ The order is the point: a bad key, a compressed or too large body and a full hou
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from ..call.errors import CallerFault, Refused
@@ -78,14 +77,9 @@ async def read_all(exchange: Exchange, guest: Guest, server: Server) -> bytes:
         guest.take(exchange.length)
     elif any(coding.strip().lower() != "chunked" for coding in exchange.headers.getall("Transfer-Encoding", [])):
         raise CallerFault("The only transfer coding is chunked.", param="transfer-encoding")
-    if exchange.arrived:
-        return await _pieces(exchange, guest, counted=exchange.length is not None)
-    await exchange.ask_for_body()
-    try:
-        async with asyncio.timeout(server.body_timeout):
-            return await _pieces(exchange, guest, counted=exchange.length is not None)
-    except TimeoutError:
-        raise CallerFault(f"The request body did not arrive within {server.body_timeout:g} seconds.", code="request_timeout") from None
+    if not exchange.arrived:
+        exchange.ask_for_body(within=server.body_timeout)
+    return await _pieces(exchange, guest, counted=exchange.length is not None)
 
 
 async def _pieces(exchange: Exchange, guest: Guest, *, counted: bool) -> bytes:

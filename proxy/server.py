@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
+from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from ..call.errors import CallerFault, SpangateError
@@ -26,6 +27,7 @@ from .settings import Server as Limits
 
 log = logging.getLogger("spangate.proxy")
 
+READ = 256 * 1024  # bytes of a body that may wait to be read, as many as the loop reads at once
 IDLE = 75.0  # seconds that a kept connection may stay without a request
 LINGER = 2.0  # seconds for which what a refused client still sends is read and thrown away
 PARTING = 0.5  # seconds that a step of closing may take
@@ -34,13 +36,27 @@ PARTING = 0.5  # seconds that a step of closing may take
 class Connection(RequestHandler):
     """A client's connection. The sweep looks at it every now and then; the times here are the loop's."""
 
-    __slots__ = ("answered", "gone", "head_bytes", "head_since", "limits", "refused", "stuck_bytes", "stuck_since", "wire")
+    __slots__ = (
+        "answered",
+        "body",
+        "body_due",
+        "gone",
+        "head_bytes",
+        "head_since",
+        "limits",
+        "refused",
+        "stuck_bytes",
+        "stuck_since",
+        "wire",
+    )
 
     def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.limits = limits
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self.answered = 0
+        self.body: StreamReader | None = None
+        self.body_due = 0.0
         self.head_bytes = 0
         self.head_since = 0.0
         self.refused = 0.0
@@ -77,6 +93,7 @@ class Connection(RequestHandler):
     def done(self) -> None:
         """An exchange is over; what comes next is a head."""
         self.answered += 1
+        self.body = None
         self.head_since, self.head_bytes = 0.0, 0
 
     def refuse(self, error: SpangateError) -> None:
@@ -97,6 +114,10 @@ class Connection(RequestHandler):
             self._drain_waiter = None  # of a wait that was cancelled: the next one is not
         await self._drain_helper()
 
+    def expect(self, body: StreamReader, within: float) -> None:
+        """A request's body is being read, and must be here in so many seconds."""
+        self.body, self.body_due = body, self._loop.time() + within
+
     def drop(self) -> None:
         """Close at once, whatever was still to be written."""
         if self.wire is not None:
@@ -111,6 +132,9 @@ class Connection(RequestHandler):
             wire.abort()
         elif self.head_since and now - self.head_since > self.limits.header_timeout:
             self._give_up()
+        if self.body is not None and now > self.body_due and not self.body.is_eof():
+            self.body.set_exception(TimeoutError("The request body did not arrive in time."))
+            self.body = None
         waiting = wire.get_write_buffer_size()
         if not waiting or waiting < self.stuck_bytes or not self.stuck_since:
             self.stuck_since = now if waiting else 0.0
@@ -210,6 +234,7 @@ class Server:
             max_line_size=limits.max_header,
             max_field_size=limits.max_header,
             max_headers=256,
+            read_bufsize=READ,
         )
         self._listener = await loop.create_server(self._http, host, port, backlog=1024)
         self._look_around()
@@ -236,7 +261,8 @@ class Server:
         for connection in self._http.connections:
             if isinstance(connection, Connection):
                 connection.look(now)
-        every = min(1.0, min(self._limits.header_timeout, self._limits.write_timeout) / 4)
+        limits = self._limits
+        every = min(1.0, min(limits.header_timeout, limits.body_timeout, limits.write_timeout) / 4)
         self._sweep = loop.call_later(max(every, 0.01), self._look_around)
 
     async def drain(self, patience: float) -> None:

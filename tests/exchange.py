@@ -42,7 +42,7 @@ class Paper:
         piece, self._body = self._body, b""
         return piece
 
-    async def ask_for_body(self) -> None:
+    def ask_for_body(self, *, within: float) -> None:
         """It is here."""
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
