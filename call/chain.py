@@ -15,10 +15,13 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import AsyncGeneratorType
 from typing import Any, Protocol
 
 from .call import Call
 from .events import Event
+
+_PACKAGE = f"{__name__.partition('.')[0]}."
 
 Next = Callable[[Call], AsyncIterator[Event]]
 
@@ -63,9 +66,21 @@ async def _nothing() -> None:
     return None
 
 
+def is_layer(generator: AsyncGenerator[Any, Any]) -> bool:
+    """It stands in a chain, or is a part of one: it takes a call, or is code of ours."""
+    if not isinstance(generator, AsyncGeneratorType):
+        return False
+    code, frame = generator.ag_code, generator.ag_frame
+    ours = frame is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE)
+    return ours or "call" in code.co_varnames[: code.co_argcount]
+
+
 @contextmanager
-def watching_dropped(report: Callable[[str], None], *, listed: bool = True) -> Iterator[None]:
-    """Tell `report` the name of every async generator that is dropped unfinished: a layer that forgot its `aclosing`.
+def watching_dropped(
+    report: Callable[[str], None], *, of: Callable[[AsyncGenerator[Any, Any]], bool] | None = None, listed: bool = True
+) -> Iterator[None]:
+    """Tell `report` the name of every async generator that is dropped unfinished: a layer that forgot its `aclosing`. `of` says which
+    ones are meant; a process may hold other people's.
 
     Its cleanup would run later and in another task. Tests raise on a report, production counts them. Entered inside the
     running loop, whose own finalizer goes on doing its work. Without `listed` the loop stops keeping a list of every generator
@@ -77,7 +92,8 @@ def watching_dropped(report: Callable[[str], None], *, listed: bool = True) -> I
     def finalize(generator: AsyncGenerator[Any, Any]) -> None:
         if before.finalizer is not None:
             before.finalizer(generator)
-        report(generator.__qualname__)  # type: ignore[attr-defined]
+        if of is None or of(generator):
+            report(generator.__qualname__)  # type: ignore[attr-defined]
 
     sys.set_asyncgen_hooks(firstiter=None if loops_own and not listed else before.firstiter, finalizer=finalize)
     try:

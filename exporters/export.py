@@ -11,16 +11,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from random import getrandbits
 from typing import Final
 
 from ..call.seen import Seen
-from . import otlp
+from . import otlp, semconv
 from .alone import alone
 from .otlp_config import Name, OtlpConfig, Target
-from .otlp_http import Reason
+from .otlp_http import Reason, Result
 from .outlet import Counts, Outlet, sender_of
 from .printed import Printed
-from .record import Resource
+from .record import INTERNAL, Resource, Span
 from .spans import logs_of, spans_of
 
 SLICE: Final = 0.0004  # seconds of encoding before others may run
@@ -162,3 +163,18 @@ class Exporting:
 def exporting(config: OtlpConfig, resource: Callable[[], Resource] = otlp.detected_resource) -> Exporting | None:
     """The recorder for a configuration; None where neither spans nor log events go anywhere."""
     return Exporting(config, resource()) if config.traces or config.logs else None
+
+
+def probe(config: OtlpConfig, resource: Callable[[], Resource] = otlp.detected_resource) -> Result | None:
+    """Send one small span now, and say what became of it; None where spans go nowhere. It may take as long as the target's time limit."""
+    target = config.traces.target
+    if target is None:
+        return None
+    encoder = otlp.Encoder()
+    now = time.time_ns()
+    span = Span(getrandbits(128) or 1, getrandbits(64) or 1, semconv.SPAN_PROBE, INTERNAL, now, now)
+    sender = sender_of(target, "traces")
+    try:
+        return sender.send(otlp.frame(encoder.resource(resource()), encoder.scope(otlp.GATEWAY), [encoder.span(span)]))
+    finally:
+        sender.close()

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast, get_args
 
-from opentelemetry.util.re import parse_env_headers
-
 from . import sampling, settings
 from .otlp import LENGTH, Limits
 from .sampling import Sampling
@@ -126,7 +124,7 @@ def _target(name: Name, own: str, telemetry: Telemetry, variables: Variables) ->
         endpoint=_endpoint(name, own, protocol, telemetry, variables),
         protocol=protocol,
         headers={key: value.get_secret_value() for key, value in telemetry.otlp.headers.items()}
-        | dict(parse_env_headers(variables.text(f"{own}HEADERS", f"{PREFIX}HEADERS"), liberal=True)),
+        | dict(_headers(variables.text(f"{own}HEADERS", f"{PREFIX}HEADERS"))),
         timeout=variables.seconds(f"{own}TIMEOUT", f"{PREFIX}TIMEOUT", default=10.0),
         compression=cast("Compression", variables.word(f"{own}COMPRESSION", get_args(Compression), f"{PREFIX}COMPRESSION")),
         certificate=variables.text(f"{own}CERTIFICATE", f"{PREFIX}CERTIFICATE"),
@@ -134,6 +132,15 @@ def _target(name: Name, own: str, telemetry: Telemetry, variables: Variables) ->
         client_key=variables.text(f"{own}CLIENT_KEY", f"{PREFIX}CLIENT_KEY"),
         insecure=variables.true(f"{own}INSECURE", f"{PREFIX}INSECURE"),
     )
+
+
+def _headers(text: str) -> Mapping[str, str]:
+    """Read as the SDK does; its API is loaded only for those who need it."""
+    if not text:
+        return {}
+    from opentelemetry.util.re import parse_env_headers
+
+    return parse_env_headers(text, liberal=True)
 
 
 def _protocol(own: str, telemetry: Telemetry, variables: Variables) -> Protocol:
@@ -152,7 +159,9 @@ def _endpoint(name: Name, own: str, protocol: Protocol, telemetry: Telemetry, va
     if protocol == "grpc":
         return whole or base
     try:
-        return settings.address(whole) if whole else f"{settings.address(base)}/v1/{name}"
+        if whole:
+            settings.address(whole.partition("?")[0])  # some vendors want a query
+        return whole or f"{settings.address(base)}/v1/{name}"
     except ValueError as error:
         raise ValueError(f"{own if whole else PREFIX}ENDPOINT: {error}") from None
 

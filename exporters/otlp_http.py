@@ -66,7 +66,7 @@ class HttpSender:
         parts = urlsplit(target.endpoint)
         self._secure = parts.scheme == "https"
         self._host, self._port = parts.hostname or "", parts.port
-        self._path = parts.path or "/"
+        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._headers = {"content-type": CONTENT_TYPE, "user-agent": f"spangate/{__version__}", **target.headers}
         if target.compression != "none":
             self._headers["content-encoding"] = target.compression

@@ -195,6 +195,7 @@ FALLBACKS: Final[Mapping[str, str]] = {
 
 # ---- names of events
 
+SPAN_PROBE: Final = "spangate doctor"
 EVENT_POLICY: Final = "spangate.policy"
 LOG_POLICY_DECISION: Final = "spangate.policy.decision"
 LOG_BUDGET_THRESHOLD: Final = "spangate.budget.threshold"

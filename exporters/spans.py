@@ -16,6 +16,7 @@ from .record import ERROR, SERVER, UNSET, LogRecord, Said, Span, Value
 
 AGENT = 256  # characters of a user agent
 METHOD = 32  # characters of a method that nobody knows
+HOST = 300  # characters of a Host header
 
 
 def spans_of(seen: Seen, *, http_spans: bool = False) -> list[Span]:
@@ -67,8 +68,9 @@ def _server(seen: Seen, caller: Mapping[str, Value]) -> Span:
     at = ended_at(seen)
     error = outcomes.call_error(seen)
     said = _http(seen)
-    said |= {semconv.REQUEST_ID: seen.id, semconv.OUTCOME: seen.outcome or "", semconv.ATTEMPT_COUNT: len(seen.attempts)}
-    said |= caller
+    said |= {semconv.REQUEST_ID: seen.id, semconv.ATTEMPT_COUNT: len(seen.attempts), **caller}
+    if seen.outcome:
+        said[semconv.OUTCOME] = seen.outcome
     if seen.model:
         said[semconv.REQUEST_MODEL] = seen.model
         said[semconv.REQUEST_STREAM] = seen.stream
@@ -86,7 +88,7 @@ def _server(seen: Seen, caller: Mapping[str, Value]) -> Span:
     return Span(
         trace_id=seen.trace_id,
         span_id=seen.span_id,
-        name=f"{seen.method} {seen.path}" if seen.op else seen.method[:METHOD],
+        name=_name(seen),
         kind=SERVER,
         start=seen.started_ns,
         end=at,
@@ -98,6 +100,12 @@ def _server(seen: Seen, caller: Mapping[str, Value]) -> Span:
         status=ERROR if error else UNSET,
         message=seen.error_code if error else "",
     )
+
+
+def _name(seen: Seen) -> str:
+    """Never a path that is no route, nor a method that nobody knows."""
+    method = seen.method if seen.method in semconv.METHODS else "HTTP"
+    return f"{method} {seen.path}" if seen.op else method
 
 
 def _http(seen: Seen) -> Said:
@@ -115,7 +123,7 @@ def _http(seen: Seen) -> Said:
     if seen.status:
         said[semconv.HTTP_RESPONSE_STATUS_CODE] = seen.status
     if seen.host:
-        said[semconv.SERVER_ADDRESS], said[semconv.SERVER_PORT] = place_of(seen.host, seen.scheme)
+        said[semconv.SERVER_ADDRESS], said[semconv.SERVER_PORT] = place_of(seen.host[:HOST], seen.scheme)
     if seen.client_address and (address := coarse(seen.client_address)):
         said[semconv.CLIENT_ADDRESS] = address
     if seen.user_agent:

@@ -64,6 +64,7 @@ class Sql:
         self._threads: ThreadPoolExecutor | None = None
         self._parser: DuckDBPyConnection | None = None
         self._parsing = threading.Lock()
+        self._running: set[_Running] = set()
 
     async def query(self, sql: str, parameters: Parameters = (), *, team: str | None = None) -> Answer:
         """Run it. With `team` it sees the rows of that team alone.
@@ -81,17 +82,22 @@ class Sql:
             self._threads = ThreadPoolExecutor(AT_ONCE, "spangate.sql")
         running = _Running(self, sql, parameters, team)
         future: Future[Answer] = self._threads.submit(running)
+        self._running.add(running)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             running.stop()
             raise
+        finally:
+            self._running.discard(running)
 
     async def aclose(self) -> None:
-        """Wait for what runs, which is not long."""
+        """Stop what runs."""
         threads, self._threads = self._threads, None
+        for running in self._running:
+            running.stop()
         if threads is not None:
-            await asyncio.get_running_loop().run_in_executor(None, threads.shutdown)
+            await asyncio.to_thread(threads.shutdown)
         if self._parser is not None:
             self._parser.close()
             self._parser = None

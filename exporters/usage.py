@@ -99,20 +99,17 @@ class UsageWriter:
 
     async def aclose(self) -> None:
         """Move what waits, and let go of the database."""
-        thread = self._thread
-        if thread is None:
+        if (thread := self._thread) is None:
             return
         with self._lock:
             self._stop = True
         self._now()
-        await asyncio.get_running_loop().run_in_executor(None, thread.join)
+        await asyncio.to_thread(thread.join)
         self._thread = None
 
     def _now(self) -> None:
         self._hurry.set()
         self._news.set()
-
-    # the thread
 
     def _run(self) -> None:
         while True:
@@ -266,8 +263,7 @@ class UsageWriter:
 
     def _take_over(self) -> None:
         """What processes that are gone had under way was interrupted."""
-        now = self._clock.mono()
-        if now - self._looked < OTHERS:
+        if (now := self._clock.mono()) - self._looked < OTHERS:
             return
         self._looked = now
         folder, ours = self._spool.folder, self._spool.instance
@@ -298,5 +294,7 @@ class UsageWriter:
         if now - self._kept < KEEPING:
             return
         before = self._clock.wall() // 1000 - int(self._retention * 1e6)
-        if not self.store.forget(before):
+        if self.store.forget(before):
+            self._news.set()  # there may be more
+        else:
             self._kept = now

@@ -81,6 +81,10 @@ class Store:
         """
         import duckdb
 
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Trouble(f"its folder can't be made ({error.strerror})") from error
         with _told():
             self._connection = duckdb.connect(str(self.path), config=_settings())
             try:

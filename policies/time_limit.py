@@ -92,7 +92,7 @@ class Watchdog:
         self._fault: UpstreamTimeout | None = None
         now = self._loop.time()
         self.deadline = now + total
-        self._timer = self._armed(now)
+        self._timer = self._loop.call_at(now + min(first, total), self._look)
 
     def go_on(self) -> None:
         """The answer has begun: from now on silence is what is watched for."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..call.chain import watching_dropped
+from ..call.chain import is_layer, watching_dropped
 from ..call.clock import SYSTEM, Clock
 from ..exporters.record import Recorder
 from . import config as configuration
@@ -70,7 +70,7 @@ class App:
         address = await self.server.start(self._host, limits.port if port is None else port)
         if self.config.path is not None:
             self.reload.start()
-        self._watching.enter_context(watching_dropped(self._layer_dropped, listed=False))
+        self._watching.enter_context(watching_dropped(self._layer_dropped, of=is_layer, listed=False))
         _quiet_collector()
         return address
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from ..call.call import Call
 from ..call.errors import UpstreamError, UpstreamIncomplete
-from ..call.events import Closed, Delta, Event, Opened, dicts, dumped
+from ..call.events import Closed, Delta, Event, Opened, Usage, dicts, dumped
 from . import answers, convert
 from .chunks import Chunks
 from .coding import KNOWN, Bytes, Inflated, coding_of, whole
@@ -147,7 +147,7 @@ async def whole_events(call: Call, body: Bytes, opened: Opened) -> tuple[Event, 
     """
     raw = await whole(body, MAX_WHOLE)
     read = _Whole.read(raw, call.op)
-    closed = Closed(answers.usage_of(read.usage), read.finish)
+    closed = Closed(read.usage, read.finish)
     if call.head.stream:
         chunks = convert.as_chunks(_leniently(raw), usage_frame=call.head.usage_frame)
         return replace(opened, model=read.model), Delta.saying(*chunks), closed
@@ -158,7 +158,7 @@ class _Whole(msgspec.Struct, frozen=True):
     """The little of a whole answer that we read."""
 
     model: str
-    usage: Any
+    usage: Usage | None
     finish: str | None
 
     @classmethod
@@ -182,7 +182,7 @@ class _Whole(msgspec.Struct, frozen=True):
         model = fields.get("model")
         return cls(
             model=model if isinstance(model, str) else "",
-            usage=fields.get("usage"),
+            usage=answers.usage_of(fields.get("usage")),
             finish=answers.finish_of(choices[0]) if choices else None,
         )
 
@@ -191,10 +191,42 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**40)]
+
+
+class _InputDetails(msgspec.Struct):
+    cached_tokens: _Count | None = None
+    cache_write_tokens: _Count | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: _Count | None = None
+
+
+class _Counts(msgspec.Struct):
+    """Usage as a sound provider tells it; what doesn't fit is looked at by answers.usage_of."""
+
+    prompt_tokens: _Count
+    completion_tokens: _Count = 0
+    prompt_tokens_details: _InputDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+
+    def usage(self) -> Usage:
+        into, out = self.prompt_tokens_details, self.completion_tokens_details
+        cached = min((into and into.cached_tokens) or 0, self.prompt_tokens)
+        return Usage(
+            input=self.prompt_tokens,
+            output=self.completion_tokens,
+            cached=cached,
+            cache_write=min((into and into.cache_write_tokens) or 0, self.prompt_tokens - cached),
+            reasoning=min((out and out.reasoning_tokens) or 0, self.completion_tokens),
+        )
+
+
 class _Narrow(msgspec.Struct):
     object: Any = None
     model: str | None = None
-    usage: Any = None
+    usage: _Counts | None = None
     error: Any = None
     choices: list[_Choice] | None = None
     data: list[msgspec.Raw] | None = None
@@ -213,7 +245,7 @@ def _quickly(raw: bytes, op: str) -> _Whole | None:
     if read.error is not None or read.object == "error" or not answered:
         return None
     first = read.choices[0].finish_reason if read.choices else None
-    return _Whole(read.model or "", read.usage, first or None)
+    return _Whole(read.model or "", read.usage.usage() if read.usage else None, first or None)
 
 
 def _leniently(raw: bytes) -> Mapping[str, Any]:

@@ -18,15 +18,19 @@ from .callers import Headers
 
 MAX_MODEL = 512
 _CONTENT = {"chat": "messages", "completions": "prompt", "embeddings": "input"}
-_READ = frozenset({"model", "stream", "n", "max_tokens", "max_completion_tokens", "stream_options"})
+# What is read of a body: its type, and the type in words.
+_READ: Mapping[str, tuple[type, str]] = {
+    "model": (str, "a model's name"),
+    "stream": (bool, "true or false"),
+    "n": (int, "a whole number"),
+    "max_tokens": (int, "a whole number"),
+    "max_completion_tokens": (int, "a whole number"),
+    "stream_options": (dict, "an object"),
+}
 _TAG_KEY = re.compile(r"[a-z0-9_.-]{1,32}")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _UNPRINTABLE = re.compile(r"[^ -~]")
-
-
-Given = Mapping[str, Any]
-"""The fields that are read, as far as the body has them, decoded."""
 
 
 def call_of(op: Op, body: Body, caller: Caller, labels: Labels, seen: Seen) -> Call:
@@ -35,52 +39,47 @@ def call_of(op: Op, body: Body, caller: Caller, labels: Labels, seen: Seen) -> C
     Raises:
         CallerFault: a field that we read has the wrong type, or is missing; it names the field.
     """
-    given = {name: body.get(name) for name in _READ & body.fields.keys()}
+    given = {name: body.get(name) for name in _READ.keys() & body.fields.keys()}
+    for name, value in given.items():
+        if value is not None and type(value) is not _READ[name][0]:  # not isinstance: a bool is no number here
+            raise CallerFault(f"'{name}' must be {_READ[name][1]}.", param=name)
     model = _model(given)
-    if op == "chat" and bytes(memoryview(body.fields.get(_CONTENT[op], b""))[:1]) != b"[":
-        raise CallerFault("'messages' must be a list of messages.", param="messages")
-    if _CONTENT[op] not in body:
-        raise CallerFault(f"'{_CONTENT[op]}' is missing.", param=_CONTENT[op])
+    _check_content(op, body)
+    options = given.get("stream_options") or {}
     head = Head(
-        stream=_field(given, "stream", bool, "true or false") or False,
-        n=max(_field(given, "n", int, "a whole number") or 1, 1),
+        stream=given.get("stream") or False,
+        n=max(given.get("n") or 1, 1),
         output_cap=_output_cap(given),
-        usage_frame=_usage_frame(given),
+        usage_frame=options.get("include_usage") is True,
     )
     seen.model, seen.stream = model, head.stream
     return Call(op=op, model=model, body=body, head=head, caller=caller, labels=labels, seen=seen)
 
 
-def _model(given: Given) -> str:
-    model = _field(given, "model", str, "a model's name")
+def _model(given: Mapping[str, Any]) -> str:
+    model: str = given.get("model") or ""
     if not model:
         raise CallerFault("'model' is missing.", param="model")
     if len(model) > MAX_MODEL:
         raise CallerFault(f"'model' is longer than {MAX_MODEL} characters.", param="model")
-    return str(model)
+    return model
 
 
-def _field(given: Given, name: str, kind: type, wanted: str) -> Any:
-    """A field's value, None if it is absent or null; a bool is no number here."""
-    value = given.get(name)
-    if value is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
-        raise CallerFault(f"'{name}' must be {wanted}.", param=name)
-    return value
+def _check_content(op: Op, body: Body) -> None:
+    name = _CONTENT[op]
+    raw = body.fields.get(name)
+    if raw is None and op != "chat":
+        raise CallerFault(f"'{name}' is missing.", param=name)
+    if op == "chat" and (raw is None or bytes(memoryview(raw)[:1]) != b"["):
+        raise CallerFault("'messages' must be a list of messages.", param=name)
 
 
-def _output_cap(given: Given) -> int | None:
-    caps = []
-    for name in ("max_tokens", "max_completion_tokens"):
-        cap = _field(given, name, int, "a whole number")
-        if cap is not None and cap < 0:
+def _output_cap(given: Mapping[str, Any]) -> int | None:
+    caps = [(name, given[name]) for name in ("max_tokens", "max_completion_tokens") if given.get(name) is not None]
+    for name, cap in caps:
+        if cap < 0:
             raise CallerFault(f"'{name}' must not be negative.", param=name)
-        caps.append(cap)
-    return max((cap for cap in caps if cap is not None), default=None)
-
-
-def _usage_frame(given: Given) -> bool:
-    options = _field(given, "stream_options", dict, "an object")
-    return isinstance(options, Mapping) and options.get("include_usage") is True
+    return max((cap for _, cap in caps), default=None) if caps else None
 
 
 def labels_of(headers: Headers, user: Sequence[str], thread: Sequence[str]) -> tuple[str, Labels]:

@@ -13,7 +13,7 @@ import pytest
 
 from spangate.call.body import Body
 from spangate.call.call import Call
-from spangate.call.chain import Next, Policy, chain, pulling, watching_dropped
+from spangate.call.chain import Next, Policy, chain, is_layer, pulling, watching_dropped
 from spangate.call.errors import Refused
 from spangate.call.events import Closed, Delta, Event, Opened
 
@@ -523,6 +523,14 @@ def test_a_report_that_raises_keeps_nothing_from_closing() -> None:
     finally:
         sys.unraisablehook = usual
     assert raised == ["answering.<locals>.answer"]
+
+
+async def test_a_layer_is_told_from_other_peoples_generators() -> None:
+    async def lines() -> AsyncIterator[str]:
+        yield "line"
+
+    policy, foreign = tidy(CALL, answering(Diary())), lines()
+    assert [is_layer(each) for each in (policy, foreign)] == [True, False]  # type: ignore[arg-type]
 
 
 def test_watching_ends_with_its_block() -> None:

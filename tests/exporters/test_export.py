@@ -14,8 +14,9 @@ from finished import CALLER, TRACE, attempt, call, whole_call
 from otlp_sink import Sink, attributes
 
 from spangate.call.seen import Seen
-from spangate.exporters.export import Exporting, exporting
+from spangate.exporters.export import Exporting, exporting, probe
 from spangate.exporters.otlp_config import OtlpConfig, Signal, Target, read
+from spangate.exporters.otlp_http import Result
 from spangate.exporters.record import Recorder, Resource
 from spangate.exporters.sampling import Sampling
 from spangate.exporters.settings import Telemetry
@@ -229,6 +230,16 @@ def test_without_anywhere_to_send_to_there_is_none() -> None:
         raise AssertionError("nobody needs to know")
 
     assert exporting(read(Telemetry(), {}), never) is None
+
+
+def test_a_probe_says_whether_it_arrived(sink: Sink) -> None:
+    config = read(Telemetry.model_validate({"otlp": {"endpoint": sink.endpoint}}), {"OTEL_EXPORTER_OTLP_TIMEOUT": "0.2"})
+    assert probe(config) == Result()
+    [span] = sink.spans
+    assert (span.name, span.parent_span_id) == ("spangate doctor", b"")
+    sink.mode = "mute"
+    assert probe(config) == Result("timeout", "no answer in time")
+    assert probe(read(Telemetry(), {})) is None
 
 
 def test_on_the_console(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,6 +67,10 @@ def test_a_signals_own_variable_wins_over_the_one_of_all() -> None:
     assert (found.traces.target.timeout, found.logs.target.timeout) == (3.0, 4.0)
 
 
+def test_a_whole_address_may_have_a_query() -> None:
+    assert traces({f"{BASE}TRACES_ENDPOINT": "https://c/otlp?key=1"}).endpoint == "https://c/otlp?key=1"
+
+
 def test_one_signals_endpoint_sends_that_signal_alone() -> None:
     found = config({f"{BASE}TRACES_ENDPOINT": "http://own:4318/v1/traces"})
     assert (bool(found.traces), bool(found.logs), bool(found.metrics)) == (True, False, False)
