@@ -13,14 +13,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import finished
-
 from spangate.call.clock import SYSTEM, Clock
 from spangate.call.events import Usage
 from spangate.call.seen import Seen
 from spangate.exporters import usage_settings
 from spangate.exporters.spool_recorder import SpoolRecorder
 from spangate.exporters.usage_settings import Price
+
+import finished
 
 _random = Random(7)
 

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway import Running, gateway
-
 from spangate.call.clock import SYSTEM, Clock
 from spangate.exporters.console import json_line, text_after_status
 
+from gateway import Running, gateway
 from upstream import Misbehaving, Script
 
 KEY = "sg-CANARY-search-0123456789abcdefghijklmnopqrstu"

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from case import CHAT, CHAT_WITH_M, KEY, Answer, Case, Line, Log, settings
-from gateway import Kept, Running
-from program import PATIENCE, Process, Ran, running
-
 from spangate.proxy.app import App
 from spangate.proxy.server import Address
 
+from case import CHAT, CHAT_WITH_M, KEY, Answer, Case, Line, Log, settings
+from gateway import Kept, Running
+from program import PATIENCE, Process, Ran, running
 from upstream import Misbehaving
 
 

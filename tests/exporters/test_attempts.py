@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pytest
-from finished import CLOCK, SPAN, STARTED, attempt, call, whole_call
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,8 @@ from spangate.call.events import Usage
 from spangate.exporters.attempts import exception, parameters, span
 from spangate.exporters.record import ERROR, UNSET, Span
 from spangate.exporters.spans import caller_of, spans_of
+
+from finished import CLOCK, SPAN, STARTED, attempt, call, whole_call
 
 
 def only(**fields: Any) -> Span:

@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from otlp_sink import attributes
 
 from spangate.exporters.attributes import Pairs, text
+
+from otlp_sink import attributes
 
 
 def decoded(pairs: Pairs, said: dict[str, Any], count: int | None = None) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import json
 from io import StringIO
 
 import pytest
-from gateway import until
 
 from spangate.call.clock import Clock
 from spangate.call.events import Usage
 from spangate.call.seen import Seen
 from spangate.exporters.console import BATCHED, FULL, Console, json_line, printable, text_after_status
+
+from gateway import until
 
 
 class Terminal(StringIO):

@@ -6,10 +6,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from finished import STARTED, call
 
 from spangate.exporters.decisions import events_of, logs_of, summary_of
 from spangate.exporters.record import INFO, WARN
+
+from finished import STARTED, call
 
 
 def noted(name: str, **figures: Any) -> Any:

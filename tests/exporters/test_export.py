@@ -10,8 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from finished import CALLER, TRACE, attempt, call, whole_call
-from otlp_sink import Sink, attributes
 
 from spangate.call.seen import Seen
 from spangate.exporters.export import Exporting, exporting, probe
@@ -21,6 +19,8 @@ from spangate.exporters.record import Recorder, Resource
 from spangate.exporters.sampling import Sampling
 from spangate.exporters.settings import Telemetry
 
+from finished import CALLER, TRACE, attempt, call, whole_call
+from otlp_sink import Sink, attributes
 from upstream import refusing_port
 
 Made = Callable[..., Exporting]

@@ -30,10 +30,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link as ApiLink
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, TraceState, set_span_in_context
 from opentelemetry.trace.status import Status, StatusCode
-from otlp_sink import attributes, plain
 
 from spangate.exporters.otlp import GATEWAY, Encoder, Limits, detected_resource, frame
 from spangate.exporters.record import ERROR, Link, LogRecord, Resource, Scope, Span, SpanEvent
+
+from otlp_sink import attributes, plain
 
 UNLIMITED = Limits(length=None)
 ENCODER = Encoder(UNLIMITED)  # one for all examples, so that what it remembers of one is met by the next

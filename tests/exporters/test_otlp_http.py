@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from otlp_sink import Sink
 
 from spangate.exporters.otlp import GATEWAY, Encoder, frame
 from spangate.exporters.otlp_config import Target
 from spangate.exporters.otlp_http import HttpSender, Result
 from spangate.exporters.record import Resource, Span
 
+from otlp_sink import Sink
 from upstream import refusing_port, self_signed
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from finished import attempt, call
 
 from spangate.exporters import outcomes, semconv
+
+from finished import attempt, call
 
 
 @pytest.mark.parametrize(

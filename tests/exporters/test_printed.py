@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from io import StringIO
 
-from finished import whole_call
-
 from spangate.exporters.printed import Printed, line_of
 from spangate.exporters.record import LogRecord, Span, SpanEvent
 from spangate.exporters.spans import spans_of
+
+from finished import whole_call
 
 
 def test_a_line_each() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
-from finished import call
-from gateway import Kept
 
 from spangate.call.seen import Seen
 from spangate.exporters.console import Console
 from spangate.exporters.record import Fanout, Recorder
+
+from finished import call
+from gateway import Kept
 
 
 def test_the_recorders_there_are() -> None:

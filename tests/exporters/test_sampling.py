@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from finished import CALLER, call
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import sampling as sdk
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from spangate.exporters.sampling import NAMES, Sampling, bound_of, named
+
+from finished import CALLER, call
 
 NEVER = Sampling(bound=0)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from finished import CALLER, SPAN, STARTED, TRACE, attempt, call, whole_call
 
 from spangate.exporters.record import CLIENT, ERROR, SERVER, UNSET, Span
 from spangate.exporters.spans import coarse, ended_at, logs_of, place_of, spans_of
+
+from finished import CALLER, SPAN, STARTED, TRACE, attempt, call, whole_call
 
 
 def server(seen: Any) -> Span:

@@ -11,14 +11,15 @@ import threading
 from pathlib import Path
 
 import pytest
-from accounts import ended
-from finished import call
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spangate.exporters import segments, spool_lines
 from spangate.exporters.spool import Spool
 from spangate.exporters.spool_lines import Closing, Opening
+
+from accounts import ended
+from finished import call
 
 
 def written(folder: Path) -> list[spool_lines.Line | None]:

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from finished import attempt, call, whole_call
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spangate.call.events import Usage
 from spangate.exporters.spool_lines import LONGEST, Closing, Opening, Spent, closing, lines, opened_id, opening, read
+
+from finished import attempt, call, whole_call
 
 TEXT = st.text(st.characters(), max_size=30)  # lone surrogates too
 FIGURE = st.recursive(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accounts import accounts, ended
-
 from spangate.exporters.record import Fanout, Recorder
 from spangate.exporters.spool_recorder import SpoolRecorder
 from spangate.exporters.usage_settings import Price, Usage
+
+from accounts import accounts, ended
 
 
 async def test_a_call_from_its_opening_to_its_row(tmp_path: Path) -> None:

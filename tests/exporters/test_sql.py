@@ -10,13 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from accounts import Accounts, accounts, ended
 
 from spangate.call.errors import CallerFault, OurFault
 from spangate.call.events import Usage
 from spangate.exporters.sql import Sql, team_views
 
 from .test_sql_guard import ELSEWHERE, ENDLESS, NOT_ONE_SELECT
+from accounts import Accounts, accounts, ended
 
 SECRET = "alice-of-legal"
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accounts import Accounts, accounts, ended
 
 from spangate.call.clock import SYSTEM, Clock
 from spangate.call.seen import Seen
@@ -25,6 +24,7 @@ from spangate.exporters.usage_rows import Rows
 from spangate.exporters.usage_store import Mark, Store, Trouble
 
 from .test_usage_store import holder
+from accounts import Accounts, accounts, ended
 
 IDS = "SELECT id, outcome FROM calls ORDER BY id"
 

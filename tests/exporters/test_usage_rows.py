@@ -6,8 +6,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from accounts import ended
-from finished import CLOCK, STARTED, attempt, call
 
 from spangate.call.events import Usage
 from spangate.call.seen import Seen
@@ -16,6 +14,9 @@ from spangate.exporters.prices import Prices
 from spangate.exporters.spool_lines import Closing, Opening
 from spangate.exporters.usage_rows import MOST, Rows
 from spangate.exporters.usage_schema import ATTEMPTS, CALLS, DECISIONS
+
+from accounts import ended
+from finished import CLOCK, STARTED, attempt, call
 
 PRICES = Prices()
 TOKENS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")

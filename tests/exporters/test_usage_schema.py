@@ -10,11 +10,12 @@ from typing import Any
 
 import duckdb
 import pytest
-from accounts import accounts, ended
 
 from spangate.call.events import Usage
 from spangate.exporters import usage_schema
 from spangate.exporters.usage_schema import MIGRATIONS, TABLES, VIEWS, NewerDatabase, migrate
+
+from accounts import accounts, ended
 
 # The contract with everybody who writes SQL: changed only with a change note.
 COLUMNS = {

@@ -10,13 +10,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from accounts import ended
 
 from spangate.exporters import spool_lines
 from spangate.exporters.prices import Prices
 from spangate.exporters.spool_lines import Closing
 from spangate.exporters.usage_rows import Rows
 from spangate.exporters.usage_store import FORGET, Locked, Mark, Store, Trouble, Unfit
+
+from accounts import ended
 
 HOLDER = """
 import duckdb, sys

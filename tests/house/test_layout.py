@@ -14,6 +14,7 @@ from house.source import ROOMS, ROOT, dotted, files, functions, package, pyproje
 TESTED_ELSEWHERE = {
     "call/clock.py": "every test that gives a clock",
     "proxy/__main__.py": "tests/proxy/test_cli.py",
+    "proxy/providers/provider.py": "the contract, tests/proxy/providers/contract.py",
 }
 
 # The places that isolate: what fails in them may be anything, and must not fail what stands around them.

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from case import CHAT, KEY, OTHER, PROVIDER_KEY, Pairs, Stumbling, case, key_hash, settings
-from serving import serving
 
 from spangate.call.clock import Clock
 from spangate.proxy import config
 
+from case import CHAT, KEY, OTHER, PROVIDER_KEY, Pairs, Stumbling, case, key_hash, settings
 from house.source import ROOT, dotted
+from serving import serving
 from upstream import Misbehaving, chat_answer, chat_completion, error, http, play
 
 REFUSED = "This needs a valid API key: send it as 'Authorization: Bearer sg-…'."

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
-from case import CHAT_WITH_M, KEY, OTHER, Case, Line, case
 
+from case import CHAT_WITH_M, KEY, OTHER, Case, Line, case
 from upstream import chat_answer, chat_completion, chunk, error, http, play, wants_stream
 
 MiB = 1 << 20

@@ -16,11 +16,11 @@ from typing import Any
 
 import psutil
 import pytest
-from case import KEY, OTHER, Case, Line, case, settings
-from gateway import until
 
 from spangate.call.seen import Seen
 
+from case import KEY, OTHER, Case, Line, case, settings
+from gateway import until
 from upstream import LAST_CHUNK, C, D, F, Misbehaving, chat_answer, chat_chunk, chunk, echo, error, http, play, sse_head
 
 STREAM: dict[str, Any] = {"stream": True}

@@ -11,14 +11,14 @@ from typing import Any
 
 import openai
 import pytest
-from case import CHAT, KEY, OTHER, PROVIDER_KEY, Case, Stumbling, case, key_hash
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
-from vendor import provider, whole
 
 from spangate.call.clock import Clock
 
+from case import CHAT, KEY, OTHER, PROVIDER_KEY, Case, Stumbling, case, key_hash
 from upstream import C, D, error, http, play, sse
+from vendor import provider, whole
 
 TOOLS: Any = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
 HI: Any = [{"role": "user", "content": "hi"}]

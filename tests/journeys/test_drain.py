@@ -11,10 +11,10 @@ from typing import Any
 
 import psutil
 import pytest
+
 from case import Case, case, settings
 from gateway import until
 from serving import serving
-
 from upstream import LAST_CHUNK, C, D, F, Misbehaving, chat_answer, chunk, play, sse_head
 
 now = time.perf_counter

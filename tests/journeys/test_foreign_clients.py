@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from case import KEY, PROVIDER_KEY, Case, case
 from vendor import provider
 

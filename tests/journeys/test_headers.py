@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from case import CHAT, KEY, OTHER, PROVIDER_KEY, case
 
+from case import CHAT, KEY, OTHER, PROVIDER_KEY, case
 from upstream import C, D, F, chat_answer, chat_completion, chunked, error, http, play, raw_head, sse, wants_stream
 
 HELLO = chat_completion("Hello")

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from case import CHAT, CHAT_WITH_M, KEY, MODEL_PATHS, PROVIDER_KEY, case, key_hash
 
 from spangate.exporters.console import json_line, text_after_status
 
+from case import CHAT, CHAT_WITH_M, KEY, MODEL_PATHS, PROVIDER_KEY, case, key_hash
 from upstream import Misbehaving, chat_answer, http, play, raw_head, wants_stream
 
 ANY = {"*": {"targets": [{"provider": "up"}]}, "ok": {"targets": [{"provider": "script"}]}}

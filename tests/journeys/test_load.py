@@ -19,10 +19,10 @@ from statistics import median
 
 import psutil
 import pytest
+
 from case import KEY, OTHER, Answer, Case, case, settings
 from gateway import until
 from serving import serving
-
 from upstream import LAST_CHUNK, C, D, F, Misbehaving, Play, Request, U, chat_answer, chunk, error, play, sse_head, wants_stream
 
 now = time.perf_counter

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from case import Case, case
 
+from case import Case, case
 from upstream import End, Misbehaving, chat_answer, play, wants_stream
 
 

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from case import Answer, Case, case, settings
-from gateway import until
 
 from spangate.proxy import keys_file
 
+from case import Answer, Case, case, settings
+from gateway import until
 from upstream import LAST_CHUNK, C, D, F, Misbehaving, chat_answer, chunk, play, sse_head
 
 now = time.perf_counter

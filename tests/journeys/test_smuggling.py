@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from case import CHAT, KEY, Case, case
 
+from case import CHAT, KEY, Case, case
 from house.source import ROOT
 from upstream import chat_answer, play
 

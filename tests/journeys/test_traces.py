@@ -19,11 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
-from case import KEY, PROVIDER_KEY, SECRETS, Answer, Case, Line, case, key_hash, logged, settings
-from gateway import KINDS, Kept, Running
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from otlp_sink import Sink, attributes
-from vendor import provider
 
 from spangate.exporters.export import Exporting
 from spangate.exporters.otlp_config import read
@@ -33,7 +29,11 @@ from spangate.proxy import config
 from spangate.proxy.app import App, Setting
 from spangate.proxy.endpoints import draining
 
+from case import KEY, PROVIDER_KEY, SECRETS, Answer, Case, Line, case, key_hash, logged, settings
+from gateway import KINDS, Kept, Running
+from otlp_sink import Sink, attributes
 from upstream import C, Misbehaving, Script, chat_answer, chat_completion, chunk, error, http, play, refusing_port, sse_head
+from vendor import provider
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{CALLER}-01"

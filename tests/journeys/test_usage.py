@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accounts import Accounts, accounts
-from case import KEY, Case, Line, case
 
 from spangate.exporters.record import Fanout
 from spangate.exporters.usage_settings import Price
 
+from accounts import Accounts, accounts
+from case import KEY, Case, Line, case
 from upstream import LAST_CHUNK, C, D, F, Script, U, chat_answer, chat_chunk, chunk, http, play, sse, sse_head
 
 STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from case import settings
 
+from case import settings
 from upstream import LAST_CHUNK, C, D, F, Misbehaving, Play, Request, U, chat_completion, chunk, http, play, sse_head, wants_stream
 
 PROGRAM = Path(__file__).with_name("crashing.py")

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from exchange import Paper
 
 from spangate.call import sse
 from spangate.call.body import Body
@@ -14,6 +13,8 @@ from spangate.call.call import Call, Head
 from spangate.call.errors import OurFault, UpstreamError, UpstreamIncomplete
 from spangate.call.events import Closed, Delta, Event, Opened
 from spangate.proxy import answering
+
+from exchange import Paper
 
 SSE, ONE, TWO = Opened(), Delta(b"data: 1\n\n"), Delta(b"data: 2\n\n")
 JSON = Opened(stream=False, content_type="application/json")

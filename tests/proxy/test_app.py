@@ -7,14 +7,14 @@ import signal
 from pathlib import Path
 
 import pytest
-from case import case, settings
-from gateway import until
-from serving import serving
 
 from spangate.call.seen import Seen
 from spangate.proxy import config
 from spangate.proxy.app import App, Setting
 
+from case import case, settings
+from gateway import until
+from serving import serving
 from upstream import Misbehaving, chat_answer, play
 
 YAML = "providers: {script: {kind: scripted}}\nmodels: {echo: {targets: [{provider: script}]}}\n"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gateway import Kept
 
 from spangate.proxy import config
 from spangate.proxy.app import App, Setting
 from spangate.proxy.mistakes import ConfigMistakes
+
+from gateway import Kept
 
 OPEN = "providers: {script: {kind: scripted}}\nmodels: {echo: {targets: [{provider: script}]}}\n"
 KEYED = OPEN + f'teams: {{search: {{keys: [{{name: ci, hash: "sha256:{"0" * 64}"}}]}}}}\n'

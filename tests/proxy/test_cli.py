@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from program import PROGRAM, environment, spangate
 
 import spangate as package
+
+from program import PROGRAM, environment, spangate
 
 COMMANDS = ["demo", "serve", "check", "schema", "init", "connect", "keys new", "keys list", "keys revoke"]
 

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import pytest
-from case import Case, case, logged
-from exchange import Paper
-from gateway import Kept, until
 from pydantic import BaseModel
 
 from spangate.call.call import Call
@@ -24,6 +21,9 @@ from spangate.proxy.kinds import Kinds
 from spangate.proxy.providers.provider import Parts, Provider
 from spangate.proxy.upstream import Sender
 
+from case import Case, case, logged
+from exchange import Paper
+from gateway import Kept, until
 from upstream import chat_answer, play
 
 

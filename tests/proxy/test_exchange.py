@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from exchange import Paper
-
 from spangate.proxy.exchange import Exchange
 from spangate.proxy.http_exchange import HttpExchange
+
+from exchange import Paper
 
 
 def test_what_speaks_to_clients_is_an_exchange() -> None:

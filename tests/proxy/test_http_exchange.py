@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from case import case
 
 from spangate.proxy.http_exchange import head_of, path_of
 
+from case import case
 from upstream import LAST_CHUNK, C, D, F, chat_answer, chat_completion, chunk, http, play, sse_head
 
 STREAM = {"stream": True}

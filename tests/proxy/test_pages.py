@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from case import KEY, OTHER, case, key_hash
 
 from spangate.proxy.error_pages import PAGES
 
+from case import KEY, OTHER, case, key_hash
 from upstream import http, play
 
 TEAMS: dict[str, Any] = {

@@ -7,11 +7,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from case import CHAT_WITH_M, Case, case
-from gateway import until
 
 from spangate.proxy.server import Address, Connection
 
+from case import CHAT_WITH_M, Case, case
+from gateway import until
 from upstream import LAST_CHUNK, C, D, F, Play, chat_answer, chunk, echo, play, sse_head
 
 HELLO = play(chat_answer("Hello"))

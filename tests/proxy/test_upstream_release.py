@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from gateway import until
 
 from spangate.proxy import connection
 from spangate.proxy.origin import Origin
 from spangate.proxy.upstream import Answer, Upstream
 
+from gateway import until
 from upstream import LAST_CHUNK, C, D, F, Misbehaving, Play, chat_answer, chunk, play, sse_head
 
 SAID = sse_head() + chunk(C("a")) + chunk(F("stop")) + chunk(D)

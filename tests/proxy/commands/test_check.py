@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from program import spangate
 
 from spangate.proxy.commands.check import check
 from spangate.proxy.commands.choices import Format
+
+from program import spangate
 
 GOOD = """\
 providers: {script: {kind: scripted}}

@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from program import PROGRAM, environment, left_in, on_a_terminal, running, spangate
 from rich.cells import cell_len
+
+from program import PROGRAM, environment, left_in, on_a_terminal, running, spangate
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 

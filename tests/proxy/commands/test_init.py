@@ -6,11 +6,12 @@ import socket
 from pathlib import Path
 
 import pytest
-from program import on_a_terminal, spangate
 
 from spangate.proxy import config
 from spangate.proxy.commands.failure import Failure
 from spangate.proxy.commands.init import init, listens
+
+from program import on_a_terminal, spangate
 
 KEYS = {"OPENAI_API_KEY": "sk-one", "GROQ_API_KEY": "gsk-two"}
 

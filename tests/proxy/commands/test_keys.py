@@ -8,11 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from program import spangate
 
 from spangate.proxy import config, keys_file
 from spangate.proxy.commands import keys
 from spangate.proxy.commands.failure import Failure
+
+from program import spangate
 
 YAML = """\
 server: {port: 9000}

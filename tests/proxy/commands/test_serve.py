@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from openai import APIStatusError, OpenAI
+
 from program import Process, left_in, running, spangate
 
 YAML = """\
