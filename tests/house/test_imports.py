@@ -13,7 +13,12 @@ from pathlib import Path
 
 from house.source import ROOMS, ROOT, files, package, pyproject, tree
 
-IMPORTED_AS = {"genai-prices": "genai_prices", "pyyaml": "yaml", "opentelemetry-exporter-otlp": "opentelemetry", "opentelemetry-sdk": "opentelemetry"}
+IMPORTED_AS = {
+    "genai-prices": "genai_prices",
+    "opentelemetry-exporter-otlp": "opentelemetry",
+    "opentelemetry-sdk": "opentelemetry",
+    "pyyaml": "yaml",
+}
 COMES_WITH = {"pydantic_core": "pydantic"}
 
 # Where telemetry's own library may be used: the configuration, resources and exporters of the SDK are otlp.py's.

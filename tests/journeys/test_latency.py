@@ -21,7 +21,8 @@ async def test_each_event_leaves_within_50_ms(tmp_path: Path) -> None:
     for number, gate in enumerate(gates):
         steps += [gate, chunk(C(f"<{number}>"))]
     async with Misbehaving(play(*steps, chunk(F("stop") + D) + LAST_CHUNK)) as up:
-        yaml = f"providers: {{up: {{kind: openai, flavor: compatible, base_url: '{up.base_url}'}}}}\nmodels: {{m: {{targets: [{{provider: up}}]}}}}"
+        provider = f"providers: {{up: {{kind: openai, flavor: compatible, base_url: '{up.base_url}'}}}}"
+        yaml = f"{provider}\nmodels: {{m: {{targets: [{{provider: up}}]}}}}"
         async with gateway(yaml, tmp_path) as running:
             reader, writer = await asyncio.open_connection("127.0.0.1", running.address.port)
             head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
