@@ -32,6 +32,11 @@ class Body:
         raw = self.fields.get(name)
         return default if raw is None else _decode(raw)
 
+    def size(self, name: str) -> int:
+        """How many bytes of JSON the field is, 0 if it is absent."""
+        raw = self.fields.get(name)
+        return 0 if raw is None else len(memoryview(raw))
+
     def __contains__(self, name: str) -> bool:
         return name in self.fields
 

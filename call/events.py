@@ -106,6 +106,11 @@ class Delta:
         return self._raw
 
     @property
+    def size(self) -> int:
+        """How many bytes it is on the wire."""
+        return len(self.raw)
+
+    @property
     def chunks(self) -> tuple[dict[str, Any], ...]:
         """The JSON objects in it; what is not JSON is left out (it still goes to the caller as it is)."""
         if self._chunks is None:

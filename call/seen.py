@@ -21,6 +21,14 @@ AttemptOutcome = Literal["success", "error", "cancelled"]
 Reason = Literal["first", "retry", "fallback", "hedge"]
 
 
+class Place(msgspec.Struct, frozen=True):
+    """A provider as telemetry names it: which API or server it is (`openai`, `ollama`), and where it lives."""
+
+    system: str = ""
+    address: str = ""
+    port: int = 0
+
+
 class Attempt(msgspec.Struct):
     """One request sent upstream. Times are seconds on the monotonic clock; `started_ns` is wall time.
 

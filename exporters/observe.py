@@ -12,7 +12,18 @@ from ..call import seen as record
 from ..call.call import Call
 from ..call.chain import Next, pulling
 from ..call.errors import ProviderFault, SpangateError, UpstreamError
-from ..call.events import Closed, Event, Opened
+from ..call.events import Closed, Delta, Event, Opened
+from ..call.seen import Place
+
+# The parameters of a request that telemetry has names for. None of them is content.
+PARAMETERS = frozenset(
+    {
+        "temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "max_tokens", "max_completion_tokens", "n", "seed",
+        "reasoning_effort", "service_tier", "encoding_format", "dimensions", "response_format",
+    }
+)  # fmt: skip
+NOWHERE = Place()
+SMALL = 256  # bytes of one: longer is a schema, not a parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +44,29 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One request sent upstream, however it ends: an attempt of the call's Seen."""
+    """One request sent upstream, however it ends: an attempt of the call's Seen. `place` is the provider's; `detailed`: the request's
+    parameters are kept too, for those who tell of them.
+    """
+
+    place: Place = NOWHERE
+    detailed: bool = False
 
     async def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
         seen, target = call.seen, call.target
         assert target is not None
         attempt = seen.attempt(target.provider, target.model)
         seen.provider, seen.target_model = target.provider, target.model
+        self._describe(attempt, call)
         try:
             async with pulling(next(call)) as events:
                 async for event in events:
-                    if isinstance(event, Opened):
-                        attempt.status, attempt.upstream_request_id = 200, event.request_id
-                    elif isinstance(event, Closed):
-                        attempt.usage, attempt.outcome = event.usage, "success"
+                    if isinstance(event, Delta):
+                        attempt.deltas += 1
+                        attempt.answer_bytes += event.size
+                    elif isinstance(event, Opened):
+                        answered(attempt, event, seen)
+                    else:
+                        attempt.usage, attempt.finish, attempt.outcome = event.usage, event.finish, "success"
                     yield event
         except ProviderFault as fault:
             failed(attempt, fault)
@@ -60,6 +80,22 @@ class Attempt:
             attempt.ended = seen.clock.mono()
             if attempt.outcome is None:
                 attempt.outcome = "cancelled"
+
+    def _describe(self, attempt: record.Attempt, call: Call) -> None:
+        place = self.place
+        attempt.op, attempt.stream = call.op, call.head.stream
+        attempt.system, attempt.address, attempt.port = place.system, place.address, place.port
+        if self.detailed:
+            attempt.request = {name: call.body.get(name) for name in PARAMETERS & call.body.fields.keys() if call.body.size(name) <= SMALL}
+
+
+def answered(attempt: record.Attempt, opened: Opened, seen: record.Seen) -> None:
+    """The provider has begun to answer."""
+    attempt.status, attempt.upstream_request_id = 200, opened.request_id
+    attempt.first_content = seen.clock.mono()
+    attempt.answered_model = opened.model
+    if opened.envelope is not None:
+        attempt.response_id = opened.envelope.id
 
 
 def failed(attempt: record.Attempt, fault: SpangateError) -> None:

@@ -41,11 +41,19 @@ class Gateway:
     """One configuration at work."""
 
     def __init__(
-        self, config: Config, client: Sender, *, clock: Clock = SYSTEM, everywhere: bool = False, listing: float = LISTING
+        self,
+        config: Config,
+        client: Sender,
+        *,
+        clock: Clock = SYSTEM,
+        everywhere: bool = False,
+        detailed: bool = False,
+        listing: float = LISTING,
     ) -> None:
         self.config = config
         self.clock = clock
         self._listing = listing
+        self._detailed = detailed
         self.providers: Mapping[str, Provider] = {
             name: cast("ProviderSettings", settings).build(Parts(name, client, clock, config.folder))
             for name, settings in config.settings.providers.items()
@@ -81,7 +89,8 @@ class Gateway:
         rules = [rule.naming(names) if isinstance(rule, Access) else rule for rule in (self._access(team), *listed)]
         rules = [rule for rule in rules if not (isinstance(rule, Access) and rule.everything)]  # it would only cost
         policies = in_order([*rules, *route.policies])
-        answer = chain([Attempt()], self.providers[route.provider].answer)
+        provider = self.providers[route.provider]
+        answer = chain([Attempt(provider.place, self._detailed)], provider.answer)
         return chain([Around(), *policies, partial(_to_target, route)], answer)
 
     def _access(self, team: str) -> Access:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ..call.call import Call
 from ..call.errors import UpstreamError, UpstreamIncomplete
-from ..call.events import Closed, Delta, Event, Opened, Usage, dicts, dumped
+from ..call.events import Closed, Delta, Envelope, Event, Opened, Usage, dicts, dumped
 from . import answers, convert
 from .chunks import Chunks
 from .coding import KNOWN, Bytes, Inflated, coding_of, whole
@@ -148,15 +148,18 @@ async def whole_events(call: Call, body: Bytes, opened: Opened) -> tuple[Event, 
     raw = await whole(body, MAX_WHOLE)
     read = _Whole.read(raw, call.op)
     closed = Closed(read.usage, read.finish)
+    envelope = Envelope(read.id, read.model)
     if call.head.stream:
         chunks = convert.as_chunks(_leniently(raw), usage_frame=call.head.usage_frame)
-        return replace(opened, model=read.model), Delta.saying(*chunks), closed
-    return replace(opened, model=read.model, stream=False, content_type="application/json"), Delta(raw, sse=False), closed
+        return replace(opened, model=read.model, envelope=envelope), Delta.saying(*chunks), closed
+    begun = replace(opened, model=read.model, envelope=envelope, stream=False, content_type="application/json")
+    return begun, Delta(raw, sse=False), closed
 
 
 class _Whole(msgspec.Struct, frozen=True):
     """The little of a whole answer that we read."""
 
+    id: str
     model: str
     usage: Usage | None
     finish: str | None
@@ -179,9 +182,9 @@ class _Whole(msgspec.Struct, frozen=True):
         choices = dicts(fields.get("choices"))
         if not (fields.get("data") if op == "embeddings" else choices):
             raise UpstreamIncomplete("The provider's answer is empty.")
-        model = fields.get("model")
         return cls(
-            model=model if isinstance(model, str) else "",
+            id=_text(fields.get("id")),
+            model=_text(fields.get("model")),
             usage=answers.usage_of(fields.get("usage")),
             finish=answers.finish_of(choices[0]) if choices else None,
         )
@@ -225,6 +228,7 @@ class _Counts(msgspec.Struct):
 
 class _Narrow(msgspec.Struct):
     object: Any = None
+    id: str | None = None
     model: str | None = None
     usage: _Counts | None = None
     error: Any = None
@@ -245,7 +249,11 @@ def _quickly(raw: bytes, op: str) -> _Whole | None:
     if read.error is not None or read.object == "error" or not answered:
         return None
     first = read.choices[0].finish_reason if read.choices else None
-    return _Whole(read.model or "", read.usage.usage() if read.usage else None, first or None)
+    return _Whole(read.id or "", read.model or "", read.usage.usage() if read.usage else None, first or None)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _leniently(raw: bytes) -> Mapping[str, Any]:

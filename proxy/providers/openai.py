@@ -15,6 +15,7 @@ from ...call.call import Call, Target
 from ...call.chain import pulling
 from ...call.errors import ProviderFault, UpstreamError
 from ...call.events import Event, Opened, dicts
+from ...call.seen import Place
 from .. import answers
 from ..coding import plain_body, whole
 from ..reading import MAX_WHOLE, form_of, streamed_events, whole_events
@@ -30,16 +31,17 @@ class Traits:
 
     base_url: str | None
     needs_key: bool
+    system: str
     stream_options: bool = True
 
 
 FLAVORS: Mapping[str, Traits] = {
-    "openai": Traits("https://api.openai.com/v1", needs_key=True),
-    "ollama": Traits("http://127.0.0.1:11434/v1", needs_key=False),
-    "vllm": Traits("http://127.0.0.1:8000/v1", needs_key=False),
-    "llamacpp": Traits("http://127.0.0.1:8080/v1", needs_key=False),
-    "mistral": Traits("https://api.mistral.ai/v1", needs_key=True, stream_options=False),
-    "compatible": Traits(None, needs_key=False),
+    "openai": Traits("https://api.openai.com/v1", needs_key=True, system="openai"),
+    "ollama": Traits("http://127.0.0.1:11434/v1", needs_key=False, system="ollama"),
+    "vllm": Traits("http://127.0.0.1:8000/v1", needs_key=False, system="vllm"),
+    "llamacpp": Traits("http://127.0.0.1:8080/v1", needs_key=False, system="llamacpp"),
+    "mistral": Traits("https://api.mistral.ai/v1", needs_key=True, system="mistral_ai", stream_options=False),
+    "compatible": Traits(None, needs_key=False, system=""),
 }
 
 PATHS = {"chat": "/chat/completions", "completions": "/completions", "embeddings": "/embeddings"}
@@ -87,8 +89,10 @@ class OpenAIProvider:
     def __init__(self, settings: OpenAI, parts: Parts) -> None:
         traits = FLAVORS[settings.flavor]
         self.name = parts.name
+        system = parts.name.lower() if settings.flavor == "compatible" else traits.system
         self._client = parts.client
         self._origin = Origin.parse(settings.base_url or traits.base_url or "")
+        self.place = Place(system, self._origin.host, self._origin.port)
         self._asks_usage = traits.stream_options
         self._key = settings.api_key.get_secret_value() if settings.api_key else ""
         self._headers = _headers(self._key)

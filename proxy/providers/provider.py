@@ -15,13 +15,15 @@ from typing import Protocol
 from ...call.call import Call
 from ...call.clock import SYSTEM, Clock
 from ...call.events import Event
+from ...call.seen import Place
 from ..upstream import Sender
 
 
 class Provider(Protocol):
-    """`name` is its name in the configuration."""
+    """`name` is its name in the configuration, `place` what telemetry says of it."""
 
     name: str
+    place: Place
 
     def answer(self, call: Call) -> AsyncIterator[Event]:
         """The innermost Next: `call.target.model` is asked.

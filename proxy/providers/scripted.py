@@ -19,6 +19,7 @@ from ...call.clock import SYSTEM, Clock
 from ...call.events import Event
 from ...call.rules import Rule
 from ...call.script import AnyRule, Chooser, Script, ScriptMistakes
+from ...call.seen import Place
 from ...call.shapes import model_of
 from .provider import Parts, Provider
 
@@ -91,6 +92,7 @@ class ScriptedProvider:
         remembered: int = 1000,
     ) -> None:
         self.name = name
+        self.place = Place("scripted")
         self.script = _script(script)
         self.calls: deque[Received] = deque(maxlen=remembered)
         self._clock = clock

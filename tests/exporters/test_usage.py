@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -405,6 +407,44 @@ async def main():
         print(await usage.value("SELECT count(*) FROM calls") == 580 - usage.spooling.lost)
 asyncio.run(main())
 """
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """48 MiB of memory as a disk."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(disk)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("may not mount a tmpfs here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.soak
+@pytest.mark.fault("STO-03")
+async def test_a_disk_that_fills_up_and_is_freed(small_disk: Path) -> None:
+    """Over and over, at whatever it was doing: no restart, nothing lost that was not counted, nothing twice."""
+    async with accounts(small_disk) as usage:
+        calls, ballast = 0, small_disk / "ballast"
+        for left in (8 << 20, 4 << 20, 2 << 20, 1 << 20, 300_000, 50_000, 0):
+            there = os.statvfs(small_disk)
+            with suppress(OSError):
+                ballast.write_bytes(bytes(there.f_bavail * there.f_bsize - left))
+            for _ in range(40):
+                for _ in range(200):
+                    usage.record(ended())
+                    calls += 1
+                await asyncio.sleep(0.02)
+            await usage.writer.caught_up()
+            ballast.unlink()
+            while not await usage.writer.caught_up():  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            assert await usage.rows("SELECT count(*), count(DISTINCT id) FROM calls") == [[calls - usage.spooling.lost] * 2]
+        print(f"{calls} calls, {usage.spooling.lost} lost and counted")
+        assert 0 < usage.spooling.lost < calls
+        usage.record(ended())
+        assert (usage.state.phase, usage.problem) == ("ready", "")
 
 
 MILLION = 1_000_000

@@ -205,6 +205,17 @@ def test_the_usage_frame_that_only_we_asked_for_is_taken_out() -> None:
     assert chunks.usage == Usage(input=7, output=2)
 
 
+def test_the_last_usage_counts_unless_half_of_it_is_unknown() -> None:
+    for pieces, usage in (
+        ((used(7, 1), used(7, 2)), Usage(input=7, output=2)),
+        ((used(7, 2), frame(usage={"prompt_tokens": 7, "completion_tokens": -1})), Usage(input=7, output=2)),
+        ((frame(usage={"prompt_tokens": 7, "completion_tokens": -1}), used(7, 2)), Usage(input=7, output=2)),
+        ((frame(usage={"prompt_tokens": 7, "completion_tokens": "2"}),), Usage(input=7, unknown="output")),
+    ):
+        chunks, _ = read(says("a"), *pieces, ends(), DONE)
+        assert chunks.usage == usage
+
+
 def test_usage_beside_choices_stays() -> None:
     last = frame({"index": 0, "delta": {}, "finish_reason": "stop"}, usage={"prompt_tokens": 7, "completion_tokens": 2})
     chunks, passed = read(says("a"), last, hide_usage=True)
