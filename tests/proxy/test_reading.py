@@ -80,7 +80,7 @@ WHOLE: dict[str, Any] = {
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 7, "completion_tokens": 2},
 }
-OPENED = Opened(provider="p", request_id="r1", model="m-1")
+OPENED = Opened(provider="p", request_id="r1", model="m-1", envelope=Envelope("c1", "m-1"))
 ENVELOPE = Envelope("c1", "m-1", 1)
 USAGE = Usage(input=7, output=2)
 
@@ -176,7 +176,9 @@ async def test_a_connection_that_breaks_after_the_end_does_no_harm() -> None:
 async def test_a_whole_answer_is_one_piece_as_it_came() -> None:
     raw = json.dumps(WHOLE, indent=1).encode()
     opened, delta, closed = await heard(call(stream=False), Answer([raw[:50], raw[50:]]))
-    assert opened == Opened(provider="p", request_id="r1", model="m-1", stream=False, content_type="application/json")
+    assert opened == Opened(
+        provider="p", request_id="r1", model="m-1", envelope=Envelope("c1", "m-1"), stream=False, content_type="application/json"
+    )
     assert isinstance(delta, Delta)
     assert (delta.raw, delta.sse) == (raw, False)
     assert closed == Closed(USAGE, "stop")
