@@ -128,7 +128,7 @@ class UpstreamError(ProviderFault):
 def model_not_found(asked: str, allowed: Iterable[str]) -> Refused:
     """One answer for a model that doesn't exist and one that this caller may not use, so that neither can be told apart."""
     names = sorted(name for name in allowed if "*" not in name)
-    near = get_close_matches(asked[:200], names, n=1, cutoff=0.5)
+    near = get_close_matches(asked[:200], names, n=1, cutoff=0.6)
     shown = asked if len(asked) <= 64 else asked[:61] + "..."
     hint = f" Did you mean {near[0]!r}?" if near else ""
     known = f" It may use: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}." if names else ""

@@ -23,7 +23,7 @@ class Notes(msgspec.Struct):
 
     _notes: list[Note] = msgspec.field(default_factory=list)
 
-    def add(self, name: str, **figures: Any) -> None:
+    def add(self, name: str, /, **figures: Any) -> None:
         """Tell that `name` happened. Figures are plain JSON values, never content."""
         self._notes.append(Note(name, figures))
 

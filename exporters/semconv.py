@@ -158,6 +158,17 @@ STREAM_CHUNK_COUNT: Final = "spangate.stream.chunk.count"
 STREAM_ABORTED_BY: Final = "spangate.stream.aborted_by"
 SIGNAL: Final = "signal"
 REASON: Final = "reason"
+RECORD_OUTCOME: Final = "outcome"
+METRIC_OVERFLOW: Final = "otel.metric.overflow"
+
+OTHER_MODEL: Final = "_other"
+"""What metrics call a model that nobody configured."""
+MODALITY: Final = "unknown"
+"""`gen_ai.token.modality` where a provider doesn't split its counts."""
+TOKEN_INPUT: Final = "input"  # noqa: S105 - no secret
+TOKEN_OUTPUT: Final = "output"  # noqa: S105 - no secret
+MODES: Final = ("enforce", "shadow")
+STAGES: Final = ("request", "response", "stream", "tool")
 
 FIGURE_PREFIX: Final = "spangate."
 """A note `budget.reserved` with the figure `used` gives `spangate.budget.used`."""
@@ -290,3 +301,7 @@ STREAMS_ACTIVE: Final = Instrument("spangate.streams.active", "updown", "{stream
 UPSTREAM_RESENDS: Final = _counter("spangate.upstream.resends", "{request}", "Requests sent again on a fresh connection.")
 USAGE_RECORDS: Final = _counter("spangate.usage.records", "{record}", "Rows of usage, written or dropped.")
 TELEMETRY_DROPPED: Final = _counter("spangate.telemetry.dropped", "{item}", "Spans, log events and points that were lost.")
+CONFIG_RELOAD_FAILED: Final = Instrument(
+    "spangate.config.reload_failed", "gauge", "", "Whether the configuration on disk was refused, and an older one is in use."
+)
+CONFIG_LOADED: Final = Instrument("spangate.config.loaded", "gauge", "s", "When the configuration in use was loaded, in Unix time.")

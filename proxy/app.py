@@ -31,12 +31,14 @@ log = logging.getLogger("spangate.proxy")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an App is given besides its configuration. `everywhere`: an open gateway answers more than loopback."""
+    """What an App is given besides its configuration. `everywhere`: an open gateway answers more than loopback.
+    `detailed`: the recorder tells of the parameters of requests too."""
 
     recorder: Recorder
     environ: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = SYSTEM
     everywhere: bool = False
+    detailed: bool = False
     kinds: Kinds = field(default_factory=Kinds)
 
 
@@ -79,7 +81,7 @@ class App:
         await self.server.drain(self.config.server.drain if patience is None else patience)
         await self.reload.stop()
         await self.client.aclose()
-        self.setting.recorder.flush()
+        await asyncio.to_thread(self.setting.recorder.flush)
         self._watching.close()
 
     def _layer_dropped(self, name: str) -> None:
@@ -87,7 +89,7 @@ class App:
         log.error("a layer was dropped unfinished, which some policy caused: %s", name)
 
     def _gateway(self, config: Config) -> Gateway:
-        return Gateway(config, self.client, clock=self.setting.clock, everywhere=self.setting.everywhere)
+        return Gateway(config, self.client, clock=self.setting.clock, everywhere=self.setting.everywhere, detailed=self.setting.detailed)
 
     def _check_reach(self, config: Config) -> None:
         check_reach(self._host, teams=bool(config.settings.teams), everywhere=self.setting.everywhere)
@@ -142,6 +144,8 @@ async def run(app: App, *, host: str | None = None, port: int | None = None, rea
     loop.add_signal_handler(signal.SIGHUP, app.reload.soon)
     ready(await app.start(host, port))
     await stop.wait()
+    if running := len(app.endpoints.running):
+        log.info("stopping: calls still running: %d, for at most %g s; Ctrl-C ends them at once", running, app.config.server.drain)
     draining = loop.create_task(app.drain(), name="spangate.drain")
     at_once = loop.create_task(now.wait(), name="spangate.at_once")
     await asyncio.wait({draining, at_once}, return_when=asyncio.FIRST_COMPLETED)

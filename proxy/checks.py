@@ -82,11 +82,16 @@ def address_problem(address: str) -> str:
 
 def _sections(plain: dict[str, Any], document: Document) -> Found:
     providers, models = plain.get("providers"), plain.get("models")
-    if not providers and not isinstance(providers, list | str):
+    if not providers and not isinstance(providers, list | str) and not _misspelt("providers", plain):
         yield ("providers",), 'no providers: name at least one, as in openai: {kind: openai, api_key: "${OPENAI_API_KEY}"}'
-    if not models and not isinstance(models, list | str):
+    if not models and not isinstance(models, list | str) and not _misspelt("models", plain):
         first = next(iter(_mapping(providers)), "openai")
         yield ("models",), f'no models: name at least one, as in "*": {{targets: [{{provider: {first}}}]}}'
+
+
+def _misspelt(section: str, plain: dict[str, Any]) -> bool:
+    """Whether it is there by a wrong name, which is a mistake of its own."""
+    return section not in plain and any(did_you_mean(str(name), (section,)) for name in plain)
 
 
 def _providers(plain: dict[str, Any], document: Document) -> Found:

@@ -89,8 +89,9 @@ def serve(
 ) -> int:
     """Run the gateway: by spangate.yaml, or with OPENAI_API_KEY alone.
 
-    Calls are told on stdout, one line each. SIGTERM and Ctrl-C let running
-    calls end; a second Ctrl-C doesn't. A change of the file is taken at once.
+    Calls are told on stdout, one line each, as JSON where that is no terminal.
+    SIGTERM and Ctrl-C let running calls end; a second Ctrl-C doesn't.
+    A change of the file is taken within two seconds.
 
     Examples:
       OPENAI_API_KEY=sk-… spangate serve
@@ -100,6 +101,25 @@ def serve(
     from .commands.serve import serve as run
 
     return run(Wanted(config, host, port, everyone, log_level), os.environ)
+
+
+@app.command(rich_help_panel="Set up")
+def init(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Where to. Default: spangate.yaml.", show_default=False)] = None,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Don't ask.")] = False,
+) -> int:
+    """Write a commented spangate.yaml from what is found here.
+
+    It looks for providers' keys in the environment and for a local Ollama, and never overwrites.
+
+    Examples:
+      spangate init
+      spangate init gateway.yaml --yes
+    """
+    from .commands.init import init as run
+
+    asks = not yes and sys.stdin.isatty()
+    return run(file, os.environ, (lambda text: typer.confirm(text, default=True, err=True)) if asks else None)
 
 
 @app.command(rich_help_panel="Set up")
@@ -122,6 +142,24 @@ def check(
 
 
 @app.command(rich_help_panel="Set up")
+def connect(
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="env, curl, openai, openai-node, langchain, continue, aider, open-webui")],
+    config: File = None,
+) -> int:
+    """Print what to set for a client, ready to paste.
+
+    The key is SPANGATE_KEY if that is set; address and model are the file's.
+
+    Examples:
+      spangate connect curl | sh
+      SPANGATE_KEY=sg-… spangate connect openai
+    """
+    from .commands.connect import connect as run
+
+    return run(client, config, os.environ)
+
+
+@app.command(rich_help_panel="Set up")
 def schema() -> int:
     """Print the JSON Schema of spangate.yaml, for editors.
 
@@ -134,25 +172,6 @@ def schema() -> int:
     from .commands.schema import schema as run
 
     return run()
-
-
-@app.command(rich_help_panel="Set up")
-def init(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Where to. Default: spangate.yaml.", show_default=False)] = None,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Don't ask.")] = False,
-) -> int:
-    """Write a commented spangate.yaml from what is found here.
-
-    It looks for providers' keys in the environment and for a local Ollama, and never overwrites.
-
-    Examples:
-      spangate init
-      spangate init gateway.yaml --yes
-    """
-    from .commands.init import init as run
-
-    asks = not yes and sys.stdin.isatty()
-    return run(file, os.environ, (lambda text: typer.confirm(text, default=True, err=True)) if asks else None)
 
 
 @keys.command("new")
@@ -180,7 +199,7 @@ def keys_list(
     team: Annotated[str | None, typer.Argument(metavar="TEAM", help="Of this team alone.", show_default=False)] = None,
     config: File = None,
 ) -> int:
-    """List keys by team and name, with their end.
+    """List keys by team and name, with when they expire.
 
     The keys themselves are kept nowhere: a lost one is revoked, and a new one made.
 
@@ -211,24 +230,6 @@ def keys_revoke(
     return run(config, key, os.environ)
 
 
-@app.command(rich_help_panel="Set up")
-def connect(
-    client: Annotated[str, typer.Argument(metavar="CLIENT", help="env, curl, openai, openai-node, langchain, continue, aider, open-webui")],
-    config: File = None,
-) -> int:
-    """Print what to set for a client, ready to paste.
-
-    The key is SPANGATE_KEY if that is set; address and model are the file's.
-
-    Examples:
-      spangate connect curl | sh
-      SPANGATE_KEY=sg-… spangate connect openai
-    """
-    from .commands.connect import connect as run
-
-    return run(client, config, os.environ)
-
-
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The program."""
     for stream in (sys.stdout, sys.stderr):
@@ -245,7 +246,7 @@ def _code(arguments: Sequence[str]) -> int:
         print(as_text(error.mistakes), file=sys.stderr)  # noqa: T201
         return UNUSABLE
     except typer.TyperException as error:
-        told = error.format_message()  # nothing if it is help that was wanted, and printed
+        told = error.format_message().replace("Value error, ", "")  # nothing if it is help that was wanted, and printed
         return _say(f"{told} ({_help_of(error)})", error.exit_code) if told else error.exit_code
     except Failure as failure:
         return _say(failure.message, failure.code)

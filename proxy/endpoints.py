@@ -141,13 +141,17 @@ class Endpoints:
         seen.method, seen.path, seen.op = exchange.method, exchange.path, op or ""
         seen.client_request_id = wire.client_request_id(exchange.headers)
         seen.config_version = gateway.config.version
+        if gateway.detailed:
+            _describe(seen, exchange)
         return seen
 
     async def _answer(self, exchange: Exchange, gateway: Gateway, seen: Seen, *, op: Op, caller: Caller, guest: Guest) -> None:
         identity = gateway.config.settings.callers.headers
         user, labels = wire.labels_of(exchange.headers, identity.user, identity.thread)
         seen.user, seen.thread, seen.reply, seen.tags = user, labels.thread, labels.reply, dict(labels.tags)
-        body = await read_body(await read_all(exchange, guest, gateway.config.server))
+        raw = await read_all(exchange, guest, gateway.config.server)
+        seen.request_bytes = len(raw)
+        body = await read_body(raw)
         call = wire.call_of(op, body, replace(caller, user=user) if user else caller, labels, seen)
         events = gateway.next_for(caller, call.model)(call)
         if call.head.stream:
@@ -181,6 +185,15 @@ class Endpoints:
         self.recorder.record(seen)
 
 
+def _describe(seen: Seen, exchange: Exchange) -> None:
+    """What telemetry tells of a request beside its path."""
+    headers = exchange.headers
+    seen.client_address, seen.http_version = exchange.client_address, exchange.http_version
+    seen.host, seen.user_agent = headers.get("Host") or "", (headers.get("User-Agent") or "")[:256]
+    if seen.parent_span_id:
+        seen.trace_state = (headers.get("tracestate") or "")[:512]
+
+
 def draining() -> Refused:
     return Refused("The gateway is shutting down; send this to another one.", code="draining", headers={"retry-after": "1"})
 
@@ -191,6 +204,6 @@ def _defect(error: Exception, seen: Seen) -> OurFault:
 
 
 def _unknown_path(path: str, known: list[str]) -> str:
-    near = get_close_matches(path[:100], known, n=1, cutoff=0.6)
-    shown = wire.header_text(path[:100])
-    return f"There is nothing at {shown}." + (f" Did you mean {near[0]}?" if near else "")
+    near = get_close_matches(path[:100], known, n=1, cutoff=0.75)
+    hint = f"Did you mean {near[0]}?" if near else f"There is: {', '.join(known)}."
+    return f"There is nothing at {wire.header_text(path[:100])}. {hint}"

@@ -100,3 +100,9 @@ _TEXTS = {
 }
 
 PAGES = {code: Page(code, when, do) for code, (when, do) in _TEXTS.items()}
+
+
+def listed() -> str:
+    """All pages, by status."""
+    pages = sorted(PAGES.values(), key=lambda page: STATUS[page.code])
+    return "# Errors\n\n" + "".join(f"- {STATUS[page.code]} [{page.code}](/docs/errors/{page.code})\n" for page in pages)

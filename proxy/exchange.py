@@ -23,6 +23,16 @@ class Exchange(Protocol):
     extra: Mapping[str, str]
 
     @property
+    def client_address(self) -> str:
+        """The address of whoever is connected, "" if it can't be told."""
+        ...
+
+    @property
+    def http_version(self) -> str:
+        """`1.1` or `1.0`."""
+        ...
+
+    @property
     def gone(self) -> bool:
         """The client has left: whatever is written, nobody reads."""
         ...

@@ -53,7 +53,7 @@ class Gateway:
         self.config = config
         self.clock = clock
         self._listing = listing
-        self._detailed = detailed
+        self.detailed = detailed
         self.providers: Mapping[str, Provider] = {
             name: cast("ProviderSettings", settings).build(Parts(name, client, clock, config.folder))
             for name, settings in config.settings.providers.items()
@@ -90,7 +90,7 @@ class Gateway:
         rules = [rule for rule in rules if not (isinstance(rule, Access) and rule.everything)]  # it would only cost
         policies = in_order([*rules, *route.policies])
         provider = self.providers[route.provider]
-        answer = chain([Attempt(provider.place, self._detailed)], provider.answer)
+        answer = chain([Attempt(provider.place, self.detailed)], provider.answer)
         return chain([Around(), *policies, partial(_to_target, route)], answer)
 
     def _access(self, team: str) -> Access:

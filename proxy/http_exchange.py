@@ -63,6 +63,14 @@ class HttpExchange:
         self.extra: Mapping[str, str] = {}
 
     @property
+    def client_address(self) -> str:
+        return self._request.remote or ""
+
+    @property
+    def http_version(self) -> str:
+        return f"{self._request.version.major}.{self._request.version.minor}"
+
+    @property
     def gone(self) -> bool:
         wire = self._connection.wire
         return wire is None or wire.is_closing()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..call.errors import Refused
-from .error_pages import PAGES
+from .error_pages import PAGES, listed
 from .exchange import Exchange
 from .gateway import Gateway
 from .wire import header_text
@@ -45,11 +45,12 @@ async def readyz(exchange: Exchange, gateway: Gateway, *, draining: bool, reload
 
 
 async def error_page(exchange: Exchange, gateway: Gateway) -> None:
-    """What `doc_url` of an error leads to."""
-    page = PAGES.get(exchange.path.removeprefix(DOCS))
-    if page is None:
-        raise Refused("There is no such page.", code="not_found")
-    await exchange.answer(200, {"content-type": "text/markdown; charset=utf-8"}, page.markdown().encode())
+    """What `doc_url` of an error leads to, and the list of these pages."""
+    code = exchange.path.removeprefix(DOCS)
+    if code and code not in PAGES:
+        raise Refused(f"There is no such page; {DOCS} lists them.", code="not_found")
+    text = PAGES[code].markdown() if code else listed()
+    await exchange.answer(200, {"content-type": "text/markdown; charset=utf-8"}, text.encode())
 
 
 async def _json(exchange: Exchange, value: Any, status: int = 200) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from ..call.amounts import Duration, Number, Size
+from ..exporters.settings import Telemetry
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 MODEL_PATTERN = r"^[!-~]{1,200}$"
@@ -253,5 +254,7 @@ class Settings(Section):
     """What holds for every team."""
     teams: dict[Name, Team] = {}
     """Who may call. Without any team the gateway is open to local callers."""
+    telemetry: Telemetry = Telemetry()
+    """What is told to an OpenTelemetry collector. A change needs a restart."""
     callers: Callers = Callers()
     """Identity that other tools send along."""

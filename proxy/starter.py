@@ -44,12 +44,10 @@ providers:
 models:
 {models}
 
-# Who may call. Without a team the gateway is open to programs on this machine. Then: spangate keys new search
-# policies:
-#   standard:
-#     - access: {{models: [{first}]}}
+# Who may call. Without a team the gateway is open to programs on this machine. For a team take the # from the two lines below,
+# choose its name and models, and make it a key: spangate keys new search
 # teams:
-#   search: {{models: [{first}], policies: [standard]}}
+#   search: {{models: [{first}]}}
 """
 
 

@@ -14,6 +14,7 @@ from ...call.amounts import show_number, show_seconds, show_size
 from ...call.chain import Policy
 from ...policies.access import Access
 from .. import config as configuration
+from ..callers import check_reach
 from ..config import DEFAULT_FILE, Config
 from ..gateway import in_order
 from ..mistakes import ConfigMistakes, Mistake, as_github, as_json, as_sarif, as_text
@@ -28,7 +29,7 @@ def check(file: Path | None, shape: Format, environ: Mapping[str, str], *, verbo
     config: Config | None = None
     try:
         config = configuration.load(place, environ=environ)
-        found: Sequence[Mistake] = config.warnings
+        found: Sequence[Mistake] = (*config.warnings, *_reach(config, str(place)))
     except ConfigMistakes as error:
         found = error.mistakes
     _tell(found, shape)
@@ -38,6 +39,15 @@ def check(file: Path | None, shape: Format, environ: Mapping[str, str], *, verbo
         lines = [f"{place}: ok ({summary(config)})", *(order(config) if verbose else ())]
         print("\n".join(lines))  # noqa: T201 - the command's result
     return 0
+
+
+def _reach(config: Config, file: str) -> Iterator[Mistake]:
+    """`serve` would refuse to listen, unless its options say otherwise."""
+    host = config.server.host
+    try:
+        check_reach(host, teams=bool(config.settings.teams), everywhere=False)
+    except ValueError as error:
+        yield Mistake(file, 0, 0, "server.host", str(error), "warning")
 
 
 def _tell(found: Sequence[Mistake], shape: Format) -> None:
@@ -61,7 +71,7 @@ def summary(config: Config) -> str:
 def order(config: Config) -> Iterator[str]:
     """The policies of each team as they stand around its calls, outermost first, with their stage; then those of each model."""
     for team in list(config.settings.teams) or [""]:
-        yield f"team {team}, outermost first:" if team else "any caller, outermost first:"
+        yield f"{f'team {team}' if team else 'any caller'}, outermost first (stage, policy, settings):"
         own = Access(models=tuple(config.settings.teams[team].models)) if team else Access()
         rules: list[tuple[str, BaseModel]] = [("access", own), *config.policies_of(team or None)]
         kinds = {id(rule): kind for kind, rule in rules}

@@ -37,7 +37,7 @@ def connect(client: str, file: Path | None, environ: Mapping[str, str]) -> int:
         ConfigMistakes: the configuration can't be read.
     """
     if client not in CLIENTS:
-        raise unusable(f"no client {quoted(client)} is known{did_you_mean(client, CLIENTS) or ';'} There are: {', '.join(CLIENTS)}.")
+        raise unusable(f"no client {quoted(client)} is known{did_you_mean(client, CLIENTS)} (known: {', '.join(CLIENTS)})")
     config = written(file, environ)
     way = way_of(config, environ)
     print(CLIENTS[client](way))  # noqa: T201

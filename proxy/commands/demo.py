@@ -6,7 +6,9 @@ The client is OpenAI's own package, unchanged: it is imported here and nowhere e
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
+import sys
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
@@ -35,9 +37,9 @@ CROWD = [
     *[("interns", "strong", "Write my essay.")] * 2,
 ]
 NEXT = (
-    ("spangate init", "writes a spangate.yaml for the keys that you have"),
-    ("spangate serve", "runs the gateway; with OPENAI_API_KEY it needs no file"),
-    ("spangate --help", "every command, with examples"),
+    ("init", "writes a spangate.yaml for the keys that you have"),
+    ("serve", "runs the gateway; with OPENAI_API_KEY it needs no file"),
+    ("--help", "every command, with examples"),
 )
 
 
@@ -51,8 +53,14 @@ def demo(began: float) -> int:
             return 128 + signal.SIGTERM
         except OpenAIError as error:
             raise Failure(f"a call of the demo failed: {error}") from error
-    page.end(time.monotonic() - began, NEXT)
+    program = program_of(sys.argv[0])
+    page.end(time.monotonic() - began, [(f"{program} {command}", told) for command, told in NEXT])
     return 0
+
+
+def program_of(called: str) -> str:
+    """What to type for this program: its name alone where a shell finds it, else the path by which it was called."""
+    return called if Path(called).name == "spangate" and shutil.which("spangate") is None else "spangate"
 
 
 async def _run(page: Page, folder: Path) -> None:

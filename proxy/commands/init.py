@@ -49,7 +49,7 @@ def next_lines(path: Path, *, found: bool) -> Iterator[str]:
     for command, told in (
         (f"spangate check{given}", "is all in it right?"),
         (f"spangate serve{given}", "run it; it takes a change of the file within 2 s"),
-        (f"spangate keys new TEAM{given}", "a key, once there is a team in the file"),
+        (f"spangate keys new TEAM{given}", "a key, once there is a team in the file (see its end)"),
     ):
         yield f"  {command:<{28 + len(given)}} {told}"
 

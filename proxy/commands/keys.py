@@ -36,7 +36,7 @@ def new(file: Path | None, team: str, name: str | None, expires: str | None, env
         raise unusable(str(error)) from error
     except OSError as error:
         raise _unwritten(config.keys_path, error) from error
-    ends = f"until {_day(stored.expires)}" if stored.expires else "without an end"
+    ends = f"expires {_day(stored.expires)}" if stored.expires else "never expires"
     _say(f"key {team}/{stored.name}, {ends}. Shown this once: only its hash is kept, in {config.keys_path}.")
     print(f"export OPENAI_BASE_URL={reachable(config.address).url}/v1\nexport OPENAI_API_KEY={key}")  # noqa: T201
     return 0

@@ -20,6 +20,7 @@ from ..callers import check_reach
 from ..config import DEFAULT_FILE, Config, Kinds
 from ..server import Address
 from ..settings import Server
+from ..telling import collector_of, recorder_of, traces_to
 from .choices import Level
 from .failure import Failure, unusable
 from .logs import log_to
@@ -59,18 +60,23 @@ def _served(wanted: Wanted, environ: Mapping[str, str]) -> int:
     host = wanted.host or config.server.host
     check_callers(config, host, everyone=wanted.everyone)
     console = Console(color=False if environ.get("NO_COLOR") else None)
+    try:
+        collector = collector_of(config.settings.telemetry, environ)
+    except ValueError as error:
+        raise unusable(str(error)) from None
+    setting = Setting(recorder_of(console, collector), environ, everywhere=wanted.everyone, detailed=collector is not None, kinds=kinds)
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         try:
-            return runner.run(_serve(config, host, wanted, Setting(console, environ, everywhere=wanted.everyone, kinds=kinds)))
+            return runner.run(_serve(config, host, wanted, setting, traces_to(collector)))
         except OSError as error:
             raise _no_address(error, host, config.server.port if wanted.port is None else wanted.port) from error
 
 
-async def _serve(config: Config, host: str, wanted: Wanted, setting: Setting) -> int:
+async def _serve(config: Config, host: str, wanted: Wanted, setting: Setting, traces: str) -> int:
     app = App(config, setting)
 
     def ready(address: Address) -> None:
-        for line in first_lines(config, address, everyone=wanted.everyone):
+        for line in first_lines(config, address, everyone=wanted.everyone, traces=traces):
             print(line, file=sys.stderr, flush=True)  # noqa: T201 - the talk of a command
 
     return await run(app, host=host, port=wanted.port, ready=ready)
@@ -131,11 +137,12 @@ def check_callers(config: Config, host: str, *, everyone: bool) -> None:
         raise unusable(str(error)) from None
 
 
-def first_lines(config: Config, address: Address, *, everyone: bool) -> Iterator[str]:
+def first_lines(config: Config, address: Address, *, everyone: bool, traces: str) -> Iterator[str]:
     """Where it listens, who may call, where calls are told, which file; and what to paste."""
     yield f"spangate {__version__} listens on {address.url}/v1"
     yield f"  callers  {callers(config, everyone=everyone)}"
     yield "  calls    one line each on stdout"
+    yield f"  traces   {traces}"
     yield f"  file     {config.path}, a change is taken within 2 s" if config.path else f"  file     none: {_without_file()}"
     for warning in config.warnings:
         yield str(warning)
@@ -155,7 +162,7 @@ def callers(config: Config, *, everyone: bool) -> str:
 
 
 def _without_file() -> str:
-    return f"every model name goes to OpenAI with OPENAI_API_KEY (`spangate init` writes a {DEFAULT_FILE})"
+    return "every model goes to OpenAI (`spangate init` writes one)"
 
 
 def reachable(address: Address) -> Address:

@@ -88,7 +88,7 @@ async def traced(
             path = folder / "spangate.yaml"
             path.write_text(settings(up.base_url, **sections), encoding="utf-8")
             kept = Kept()
-            app = App(config.load(path, environ={}, kinds=KINDS), Setting(Fanout(kept, recorder)))
+            app = App(config.load(path, environ={}, kinds=KINDS), Setting(Fanout(kept, recorder), detailed=True))
             running = Running(app, await app.start("127.0.0.1", 0), kept)
             it = Case(running, up, log, KEY)
             try:
@@ -154,11 +154,21 @@ async def test_a_call_that_goes_well(
         }.items() <= said.items()
         assert {
             "gen_ai.operation.name": name,
+            "gen_ai.provider.name": "openai",
             "gen_ai.request.model": "m",
+            "gen_ai.response.model": "m",
+            "server.address": "127.0.0.1",
+            "server.port": told.it.up.port,
             "spangate.deployment.name": "up",
             "spangate.attempt.number": 1,
             "spangate.attempt.outcome": "success",
         }.items() <= asked.items()
+        streamed = bool(body.get("stream"))
+        assert {asked.get("gen_ai.request.stream", False), "gen_ai.response.time_to_first_chunk" in asked} == {streamed}
+        parameters = (asked.get("gen_ai.request.temperature"), asked.get("gen_ai.request.max_tokens"))
+        assert parameters == (body.get("temperature"), body.get("max_tokens"))
+        finish = None if name == "embeddings" else ["tool_calls" if "tools" in body else "stop"]
+        assert asked.get("gen_ai.response.finish_reasons") == finish
         usage = (asked.get("gen_ai.usage.input_tokens"), asked.get("gen_ai.usage.output_tokens"))
         assert usage == (tokens or (None, None))
         assert not any(key.startswith("gen_ai.") for key in said)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import pytest
 from pydantic import BaseModel
@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from spangate.call.call import Call
 from spangate.call.clock import SYSTEM
 from spangate.call.events import Closed, Delta, Event, Opened
+from spangate.call.seen import Place
 from spangate.proxy import config
 from spangate.proxy.endpoints import Endpoints, draining
 from spangate.proxy.gateway import Gateway
@@ -32,6 +33,7 @@ class Odd(BaseModel):
 
     kind: Literal["odd"]
     name: str = "odd"
+    place: ClassVar[Place] = Place("odd")
 
     def build(self, parts: Parts) -> Provider:
         return self
@@ -210,7 +212,9 @@ async def test_a_full_house() -> None:
         ("GET", "/v1/chat/completions", 405, "method_not_allowed", "takes POST"),
         ("DELETE", "/v1/models", 405, "method_not_allowed", "takes GET or HEAD"),
         ("GET", "/v1/chat/completion", 404, "not_found", "Did you mean /v1/chat/completions?"),
-        ("GET", "/nothing/of/the/kind", 404, "not_found", "There is nothing at /nothing/of/the/kind."),
+        ("GET", "/nothing/of/the/kind", 404, "not_found", "There is nothing at /nothing/of/the/kind. There is: /v1/chat/completions, "),
+        ("POST", "/v1/moderations", 404, "not_found", "There is nothing at /v1/moderations. There is: /v1/chat/completions, "),
+        ("POST", "/chat/completions", 404, "not_found", "Did you mean /v1/chat/completions?"),
         ("POST", "/v1/chat/completions/", 404, "not_found", "Did you mean"),
         ("GET", "/docs/errors/none", 404, "not_found", "no such page"),
         ("OPTIONS", "/v1/models", 405, "method_not_allowed", "takes GET or HEAD"),

@@ -97,3 +97,4 @@ async def test_every_code_has_its_page(tmp_path: Path) -> None:
         for code, page in PAGES.items():
             answer = await it.ask(path=f"/docs/errors/{code}", method="GET", key="")
             assert (answer.status, answer.body.decode()) == (200, page.markdown())
+            assert f"(/docs/errors/{code})" in (await it.ask(path="/docs/errors/", method="GET", key="")).body.decode()

@@ -42,7 +42,7 @@ def test_an_editor_finds_the_schema() -> None:
 def test_what_is_commented_out_loads_too() -> None:
     environ = {"OPENAI_API_KEY": "k"}
     text = init_text(environ, ollama=True)
-    begin = text.index("# policies:")
+    begin = text.index("# teams:")
     uncommented = text[:begin] + text[begin:].replace("\n# ", "\n").removeprefix("# ")
     config = parse(uncommented.encode(), "f", environ=environ, kinds=KINDS)
-    assert [kind for kind, _ in config.policies_of("search")] == ["access"]
+    assert list(config.settings.teams["search"].models) == ["fast"]

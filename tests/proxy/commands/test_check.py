@@ -85,10 +85,10 @@ def test_the_order_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
     write(GOOD)
     assert check(None, Format.text, {}, verbose=True) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "team search, outermost first:",
+        "team search, outermost first (stage, policy, settings):",
         "   10 access       models: *",
         "   10 access       models: fast",
-        "team support, outermost first:",
+        "team support, outermost first (stage, policy, settings):",
         "   10 access       models: fast, strong",
         "   10 access       models: fast",
         "   10 access       models: f*",
@@ -102,4 +102,7 @@ def test_the_order_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_order_of_policies_without_teams(capsys: pytest.CaptureFixture[str]) -> None:
     write(GOOD.partition("policies")[0])
     assert check(None, Format.text, {}, verbose=True) == 0
-    assert capsys.readouterr().out.splitlines()[1:3] == ["any caller, outermost first:", "   10 access       models: *"]
+    assert capsys.readouterr().out.splitlines()[1:3] == [
+        "any caller, outermost first (stage, policy, settings):",
+        "   10 access       models: *",
+    ]

@@ -68,9 +68,9 @@ def test_where_there_are_teams_a_key_is_asked_for(capsys: pytest.CaptureFixture[
     assert told.err == "Put a key for sg-…, or set SPANGATE_KEY and ask again: `spangate keys new search` makes one.\n"
 
 
-@pytest.mark.parametrize(("client", "near"), [("opnai", '; did you mean "openai"?'), ("claude-code", ";")])
+@pytest.mark.parametrize(("client", "near"), [("opnai", '; did you mean "openai"?'), ("claude-code", "")])
 def test_an_unknown_client(client: str, near: str) -> None:
     with pytest.raises(Failure) as failure:
         connect(client, None, {})
     assert failure.value.code == 2
-    assert failure.value.message.startswith(f'no client "{client}" is known{near} There are: env, curl, openai, ')
+    assert failure.value.message.startswith(f'no client "{client}" is known{near} (known: env, curl, openai, ')

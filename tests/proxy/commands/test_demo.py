@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from spangate.proxy.commands.demo import program_of
+
 from program import PROGRAM, environment, left_in, on_a_terminal, running, spangate
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -73,6 +75,12 @@ def test_it_says_what_to_open_next_and_how_long_it_took(shown: str) -> None:
     took = re.search(r"Took (\d+\.\d) s and left nothing behind\.\n$", shown)
     assert took
     assert float(took[1]) < 15
+
+
+def test_it_says_what_to_type_where_a_shell_does_not_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert program_of(".venv/bin/spangate") == ".venv/bin/spangate"
+    assert program_of("/somewhere/proxy/__main__.py") == "spangate"
 
 
 def test_a_pipe_gets_plain_text_within_80_columns(shown: str) -> None:

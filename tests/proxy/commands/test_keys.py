@@ -37,7 +37,7 @@ def test_a_key_is_made_shown_once_and_works(folder: Path) -> None:
     assert ran.code == 0
     shown = re.fullmatch(r"export OPENAI_BASE_URL=http://127\.0\.0\.1:9000/v1\nexport OPENAI_API_KEY=(sg-[0-9a-f]{64})\n", ran.out)
     assert shown
-    assert re.match(r"key search/ci, until \d{4}-\d\d-\d\d \d\d:\d\dZ\. Shown this once: ", ran.err)
+    assert re.match(r"key search/ci, expires \d{4}-\d\d-\d\d \d\d:\d\dZ\. Shown this once: ", ran.err)
     assert shown[1] not in ran.err + (folder / "spangate.keys.yaml").read_text("utf-8")
     assert stat.S_IMODE((folder / "spangate.keys.yaml").stat().st_mode) == 0o600
     held = config.load("spangate.yaml", environ={"OPENAI_API_KEY": "sk-one"}).keys

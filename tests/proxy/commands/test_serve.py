@@ -53,10 +53,11 @@ def test_a_call_goes_through_and_sigterm_ends_well(tmp_path: Path) -> None:
     assert (line["status"], line["outcome"], line["model"], line["input_tokens"]) == (200, "completed", "fast", 2)
     assert (ended.code, ended.out, ended.err) == (0, "", "")
     assert left_in(tmp_path) == ["spangate.yaml"]
-    assert "".join(gateway.heard[:5]) == (
+    assert "".join(gateway.heard[:6]) == (
         f"spangate 0.1.0 listens on {url}\n"
         "  callers  open to programs on this machine, with any key or none\n"
         "  calls    one line each on stdout\n"
+        "  traces   off (set OTEL_EXPORTER_OTLP_ENDPOINT, or telemetry.otlp.endpoint)\n"
         "  file     spangate.yaml, a change is taken within 2 s\n"
         f"export OPENAI_BASE_URL={url}\n"
     )
@@ -161,7 +162,7 @@ def test_without_a_file_a_key_is_enough(tmp_path: Path) -> None:
         gateway.send(signal.SIGINT)
         assert gateway.end().code == 0
     said = "".join(gateway.heard)
-    assert "  file     none: every model name goes to OpenAI with OPENAI_API_KEY" in said
+    assert "  file     none: every model goes to OpenAI (`spangate init` writes one)\n" in said
     assert "sk-of-nobody-else" not in said
 
 
