@@ -2,72 +2,32 @@
 
 What stands on a metric is bounded: operations, providers, errors and routes of ours, models by model_names.py. Never a key, a user, an
 id, or anything else that a caller may choose.
-
-The series of an attempt and of a call are looked up once and kept together, by what tells them apart, since a call touches twenty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from ..call.events import Usage
+from ..call.notes import Note
 from ..call.seen import Attempt, Seen
 from . import decisions, outcomes, semconv
 from .attempts import operation_of
-from .metrics import Buckets, Labels, Mark, Metrics, Sum, Table
+from .families import AttemptSeries, CallSeries, Families, GenaiNames
+from .metrics import Labels, Mark, Metrics
 from .model_names import ModelNames
 from .spans import ended_at
 
-GenaiNames: TypeAlias = Literal["legacy", "v0_1", "both"]
 Cost: TypeAlias = Callable[[Seen, Attempt], tuple[float, str] | None]
 """What an attempt cost, in US dollars, and how that is known; None: nobody knows."""
 
-KEPT: Final = 4096  # attempts and calls of different kinds
+KEPT: Final = 4096  # kinds of attempts, and of calls
 MOST_TOKENS: Final = 2**31  # of one answer: no figure beyond is believed
-VERSIONS: Final = frozenset({"1.0", "1.1", "2", "3"})
 ENDED_WELL: Final = ("completed", "cut")
 
 
-class _Call:
-    """The series of a call of one kind."""
-
-    __slots__ = ("http", "overhead", "requests")
-    http: Buckets
-    requests: Sum | None
-    overhead: Buckets | None
-
-
-class _Server:
-    """The series of a call that its providers answered, as its caller saw it."""
-
-    __slots__ = ("duration", "first", "per_token")
-    duration: Buckets
-    first: Buckets | None
-    per_token: Buckets | None
-
-
-class _Attempt:
-    """The series of an attempt of one kind. `inputs` and `outputs` count tokens of one request, the others all of them."""
-
-    __slots__ = ("attempts", "base", "durations", "error", "firsts", "http", "input", "inputs", "legacy", "newer", "output", "outputs", "served")
-    base: Labels
-    error: str
-    legacy: bool
-    newer: bool
-    attempts: Sum
-    durations: list[Buckets]
-    firsts: list[Buckets] | None
-    http: Buckets | None
-    input: Sum | None
-    output: Sum | None
-    inputs: list[Buckets] | None
-    outputs: list[Buckets] | None
-    served: dict[str, _Server]
-
-
 class Measures:
-    """`measure` each call once. `models` may be another at any time. `exemplars` says whether a call's spans are to be found."""
+    """`measure` each call once. `models` may be replaced at any time. `exemplars` says whether a call's spans are to be found."""
 
     def __init__(
         self,
@@ -79,42 +39,166 @@ class Measures:
         cost: Cost | None = None,
     ) -> None:
         self.models = models
-        self._names = names
+        self._families = Families(metrics, names)
         self._exemplars = exemplars
         self._cost = cost
-        self._instruments = _instruments(metrics)
-        self._attempts: dict[Any, _Attempt] = {}
-        self._calls: dict[Any, _Call] = {}
+        self._attempts: dict[Any, AttemptSeries] = {}
+        self._calls: dict[Any, CallSeries] = {}
 
     def measure(self, seen: Seen) -> None:
         route = self.models.route(seen.model) if seen.op else ""
+        error = outcomes.call_error(seen)
         at = ended_at(seen) if self._exemplars(seen) else 0
         mark = (seen.trace_id, seen.span_id, at) if at else None
-        self._measure_call(seen, route, mark)
-        served: _Attempt | None = None
+        self._measure_call(seen, route, error, mark)
+        served: AttemptSeries | None = None
+        before: Attempt | None = None
         for attempt in seen.attempts:
             series = self._measure_attempt(seen, attempt, (seen.trace_id, attempt.span_id, at) if at else None)
-            if attempt.reason == "fallback":
-                self._fallback(seen, attempt, route)
             if served is None or attempt.outcome == "success":
                 served = series
+            if before is not None and attempt.reason == "fallback":
+                labels = (semconv.ROUTE_NAME, route), (semconv.FALLBACK_REASON, outcomes.fallback(before))
+                self._families.fallbacks.series(labels).add(1, mark)
+            before = attempt
         if served is not None:
-            self._measure_answer(seen, served, mark)
-        if len(seen.notes):
-            self._decisions(seen)
+            self._measure_answer(seen, served, error, mark)
+        for note in seen.notes if len(seen.notes) else ():
+            self._decided(note, mark)
 
-    # ---- the call
-
-    def _measure_call(self, seen: Seen, route: str, mark: Mark | None) -> None:
+    def _measure_call(self, seen: Seen, route: str, error: str, mark: Mark | None) -> None:
+        op = seen.op
         method = seen.method if seen.method in semconv.METHODS else semconv.OTHER
-        error, reason = outcomes.call_error(seen), outcomes.refusal(seen)
-        key = (method, seen.scheme, seen.http_version, seen.op, seen.status, seen.outcome, error, reason, route)
+        refusal, path = outcomes.refusal(seen), seen.path if op else ""
+        key = (method, seen.scheme, seen.http_version, op, path, seen.status, error, route, seen.outcome or "", refusal)
         series = self._calls.get(key)
         if series is None:
-            series = self._new_call(seen, method, error, reason, route)
+            series = CallSeries(self._families, *key)
             _keep(self._calls, key, series)
-        series.http.record(max(seen.duration, 0.0), mark)
-        if series.requests is not None:
+        duration = seen.ended - seen.started
+        series.http.record(duration if duration > 0 else 0.0, mark)
+        if series.requests is not None and series.overhead is not None:
             series.requests.add(1, mark)
-        if series.overhead is not None:
             series.overhead.record(overhead(seen), mark)
+
+    def _measure_attempt(self, seen: Seen, attempt: Attempt, mark: Mark | None) -> AttemptSeries:
+        series = self._kind(seen, attempt)
+        duration = max((attempt.ended or seen.ended) - attempt.started, 0.0)
+        series.attempts.add(1, mark)
+        for each in series.durations:
+            each.record(duration, mark)
+        if series.http is not None:
+            series.http.record(duration, mark)
+        if series.firsts:
+            first = max(attempt.first_content - attempt.started, 0.0)
+            for each in series.firsts:
+                each.record(first, mark)
+        if attempt.usage is not None:
+            _measure_tokens(series, attempt, mark)
+        if self._cost is not None:
+            self._measure_cost(seen, attempt, series, mark)
+        return series
+
+    def _kind(self, seen: Seen, attempt: Attempt) -> AttemptSeries:
+        """The series of such attempts."""
+        models, usage = self.models, attempt.usage
+        operation = operation_of(seen, attempt)
+        model = models.named(attempt.target_model)
+        input = output = cached = cache_write = reasoning = False
+        if usage is not None and usage.source != "none":
+            input, output = usage.unknown != "input", usage.unknown != "output" and (usage.output > 0 or operation != "embeddings")
+            cached, cache_write, reasoning = usage.cached > 0, usage.cache_write > 0, usage.reasoning > 0
+        key = (
+            operation, attempt.system or attempt.provider, attempt.provider, model, models.answered(model, attempt.answered_model),
+            attempt.address, attempt.port, attempt.status, outcomes.attempt_error(attempt), attempt.outcome or "cancelled",
+            attempt.stream and attempt.first_content > 0, input, output, cached, cache_write, reasoning,
+        )  # fmt: skip
+        series = self._attempts.get(key)
+        if series is None:
+            series = AttemptSeries(self._families, *key)
+            _keep(self._attempts, key, series)
+        return series
+
+    def _measure_cost(self, seen: Seen, attempt: Attempt, series: AttemptSeries, mark: Mark | None) -> None:
+        found = self._cost(seen, attempt) if self._cost is not None else None
+        if found is None or not 0 <= found[0] < float("inf"):
+            return
+        dollars, source = found
+        asked = [pair for pair in series.base if pair[0] in (semconv.GEN_AI_PROVIDER_NAME, semconv.GEN_AI_REQUEST_MODEL)]
+        self._families.cost.series((*asked, (semconv.COST_SOURCE, source))).add(dollars, mark)
+        self._families.usage_cost.series(series.base).record(dollars, mark)
+
+    def _measure_answer(self, seen: Seen, served: AttemptSeries, error: str, mark: Mark | None) -> None:
+        """What the caller saw of its provider, waiting and failed attempts included."""
+        duration = max(seen.ended - seen.started, 0.0)
+        streamed = seen.stream and seen.first_content > 0 and seen.outcome in ENDED_WELL
+        series = served.answer(self._families, error, streamed=streamed)
+        series.duration.record(duration, mark)
+        if series.first is not None and series.per_token is not None:
+            first = min(max(seen.first_content - seen.started, 0.0), duration)
+            series.first.record(first, mark)
+            tokens = _believed(seen.usage.output) if seen.usage is not None else 0
+            if tokens > 1:
+                series.per_token.record((duration - first) / (tokens - 1), mark)
+
+    def _decided(self, note: Note, mark: Mark | None) -> None:
+        verdict = decisions.verdict_of(note)
+        if not verdict:
+            return
+        labels: Labels = (
+            (semconv.POLICY_NAME, note.name.partition(".")[0]),
+            (semconv.POLICY_STAGE, _one_of(note.figures.get("stage", semconv.STAGES[0]), semconv.STAGES)),
+            (semconv.POLICY_VERDICT, _one_of(verdict, semconv.VERDICTS)),
+            (semconv.POLICY_ACTION, _one_of(decisions.action_of(note), semconv.ACTIONS)),
+            (semconv.POLICY_MODE, _one_of(note.figures.get("mode", semconv.MODES[0]), semconv.MODES)),
+        )
+        self._families.decisions.series(labels).add(1, mark)
+
+
+def overhead(seen: Seen) -> float:
+    """Seconds of a call during which no attempt ran."""
+    total, until = seen.ended - seen.started, seen.started
+    for attempt in seen.attempts if len(seen.attempts) < 2 else sorted(seen.attempts, key=lambda each: each.started):
+        ended = attempt.ended or seen.ended
+        if ended > until:
+            total -= ended - max(attempt.started, until)
+            until = ended
+    return max(total, 0.0)
+
+
+def _measure_tokens(series: AttemptSeries, attempt: Attempt, mark: Mark | None) -> None:
+    usage = attempt.usage
+    assert usage is not None
+    if series.inputs:
+        input = _believed(usage.input)
+        for each in series.inputs:
+            each.record(input, mark)
+        if series.input is not None:
+            series.input.add(input, mark)
+    if series.outputs:
+        output = _believed(usage.output)
+        for each in series.outputs:
+            each.record(output, mark)
+        if series.output is not None:
+            series.output.add(output, mark)
+    if series.cached is not None:
+        series.cached.add(_believed(usage.cached), mark)
+    if series.cache_write is not None:
+        series.cache_write.add(_believed(usage.cache_write), mark)
+    if series.reasoning is not None:
+        series.reasoning.add(_believed(usage.reasoning), mark)
+
+
+def _believed(tokens: int) -> int:
+    return 0 if tokens < 0 else tokens if tokens < MOST_TOKENS else MOST_TOKENS
+
+
+def _one_of(said: object, known: tuple[str, ...]) -> str:
+    return said if isinstance(said, str) and said in known else semconv.OTHER
+
+
+def _keep(memo: dict[Any, Any], key: Any, series: object) -> None:
+    """The series themselves are bounded by their instruments; what a full memo forgets is looked up again."""
+    if len(memo) >= KEPT:
+        memo.clear()
+    memo[key] = series

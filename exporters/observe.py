@@ -5,7 +5,7 @@ request to a provider. They write into the call's Seen; no policy knows of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from ..call import seen as record
@@ -45,11 +45,12 @@ class Around:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One request sent upstream, however it ends: an attempt of the call's Seen. `place` is the provider's; `detailed`: the request's
-    parameters are kept too, for those who tell of them.
+    parameters are kept too, for those who tell of them. `opening` hears of the call before its first request goes out.
     """
 
     place: Place = NOWHERE
     detailed: bool = False
+    opening: Callable[[record.Seen], None] | None = None
 
     async def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
         seen, target = call.seen, call.target
@@ -57,6 +58,8 @@ class Attempt:
         attempt = seen.attempt(target.provider, target.model)
         seen.provider, seen.target_model = target.provider, target.model
         self._describe(attempt, call)
+        if self.opening is not None and attempt.number == 1:
+            self.opening(seen)
         try:
             async with pulling(next(call)) as events:
                 async for event in events:

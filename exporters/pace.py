@@ -10,7 +10,7 @@ BREATH: Final = 0.0002
 
 
 class Pace:
-    """`rest()` after each small step of the work; it sleeps where the slice is over. Belongs to one thread at a time."""
+    """`rest()` after each small step of the work sleeps where a slice is over. Belongs to one thread at a time."""
 
     def __init__(self, slice: float = SLICE, breath: float = BREATH) -> None:
         self._slice = slice
@@ -20,7 +20,5 @@ class Pace:
     def rest(self) -> None:
         now = time.perf_counter()
         if now > self._until:
-            if self._until and now - self._until < 1.0:  # else the work has only begun
-                time.sleep(self._breath)
-                now = time.perf_counter()
-            self._until = now + self._slice
+            time.sleep(self._breath)
+            self._until = now + self._breath + self._slice

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..call.chain import is_layer, watching_dropped
 from ..call.clock import SYSTEM, Clock
 from ..exporters.record import Recorder
+from ..exporters.spool_recorder import SpoolRecorder
 from . import config as configuration
 from .callers import check_reach
 from .changes import differences
@@ -32,13 +33,14 @@ log = logging.getLogger("spangate.proxy")
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What an App is given besides its configuration. `everywhere`: an open gateway answers more than loopback.
-    `detailed`: the recorder tells of the parameters of requests too."""
+    `detailed`: the recorder tells of the parameters of requests too. `usage` keeps the rows, and is a part of `recorder` as well."""
 
     recorder: Recorder
     environ: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = SYSTEM
     everywhere: bool = False
     detailed: bool = False
+    usage: SpoolRecorder | None = None
     kinds: Kinds = field(default_factory=Kinds)
 
 
@@ -69,6 +71,8 @@ class App:
         limits = self.config.server
         self._host = host or limits.host
         self._check_reach(self.config)
+        if self.setting.usage is not None:
+            await self.setting.usage.start()
         address = await self.server.start(self._host, limits.port if port is None else port)
         if self.config.path is not None:
             self.reload.start()
@@ -82,6 +86,8 @@ class App:
         await self.reload.stop()
         await self.client.aclose()
         await asyncio.to_thread(self.setting.recorder.flush)
+        if self.setting.usage is not None:
+            await self.setting.usage.aclose()
         self._watching.close()
 
     def _layer_dropped(self, name: str) -> None:
@@ -89,7 +95,15 @@ class App:
         log.error("a layer was dropped unfinished, which some policy caused: %s", name)
 
     def _gateway(self, config: Config) -> Gateway:
-        return Gateway(config, self.client, clock=self.setting.clock, everywhere=self.setting.everywhere, detailed=self.setting.detailed)
+        setting = self.setting
+        return Gateway(
+            config,
+            self.client,
+            clock=setting.clock,
+            everywhere=setting.everywhere,
+            detailed=setting.detailed,
+            opening=setting.usage.opened if setting.usage else None,
+        )
 
     def _check_reach(self, config: Config) -> None:
         check_reach(self._host, teams=bool(config.settings.teams), everywhere=self.setting.everywhere)

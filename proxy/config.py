@@ -24,7 +24,7 @@ from .settings import Key, PolicyRule, Server, Settings
 from .validation import mistakes_of
 
 DEFAULT_FILE = "spangate.yaml"
-RESTART_PATHS = ("server.host", "server.port", "telemetry")
+RESTART_PATHS = ("server.host", "server.port", "telemetry", "usage", "prices")
 
 __all__ = ["Config", "ConfigMistakes", "HeldKey", "Kinds", "Mistake", "from_environment", "load"]
 

@@ -5,7 +5,7 @@ another, and calls keep the one that they began with.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -16,6 +16,7 @@ from ..call.clock import SYSTEM, Clock
 from ..call.errors import model_not_found
 from ..call.events import Event
 from ..call.rules import fits_glob
+from ..call.seen import Seen
 from ..exporters.observe import Around, Attempt
 from ..policies.access import Access
 from .callers import Callers, Holder
@@ -48,12 +49,14 @@ class Gateway:
         clock: Clock = SYSTEM,
         everywhere: bool = False,
         detailed: bool = False,
+        opening: Callable[[Seen], None] | None = None,
         listing: float = LISTING,
     ) -> None:
         self.config = config
         self.clock = clock
         self._listing = listing
         self.detailed = detailed
+        self._opening = opening
         self.providers: Mapping[str, Provider] = {
             name: cast("ProviderSettings", settings).build(Parts(name, client, clock, config.folder))
             for name, settings in config.settings.providers.items()
@@ -90,7 +93,7 @@ class Gateway:
         rules = [rule for rule in rules if not (isinstance(rule, Access) and rule.everything)]  # it would only cost
         policies = in_order([*rules, *route.policies])
         provider = self.providers[route.provider]
-        answer = chain([Attempt(provider.place, self.detailed)], provider.answer)
+        answer = chain([Attempt(provider.place, self.detailed, self._opening)], provider.answer)
         return chain([Around(), *policies, partial(_to_target, route)], answer)
 
     def _access(self, team: str) -> Access:

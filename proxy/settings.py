@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ..call.amounts import Duration, Number, Size
 from ..exporters.settings import Telemetry
+from ..exporters.usage_settings import Price, Usage
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 MODEL_PATTERN = r"^[!-~]{1,200}$"
@@ -256,5 +257,9 @@ class Settings(Section):
     """Who may call. Without any team the gateway is open to local callers."""
     telemetry: Telemetry = Telemetry()
     """What is told to an OpenTelemetry collector. A change needs a restart."""
+    usage: Usage | None = None
+    """Where the row of every call goes. Without it there are no rows. A change needs a restart."""
+    prices: list[Price] = []
+    """What models cost where the catalog doesn't know, or knows better; the first that fits counts. A change needs a restart."""
     callers: Callers = Callers()
     """Identity that other tools send along."""

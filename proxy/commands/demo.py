@@ -38,7 +38,7 @@ CROWD = [
 ]
 NEXT = (
     ("init", "writes a spangate.yaml for the keys that you have"),
-    ("serve", "runs the gateway; with OPENAI_API_KEY it needs no file"),
+    ("serve", "runs the gateway; OPENAI_API_KEY is all it needs"),
     ("--help", "every command, with examples"),
 )
 

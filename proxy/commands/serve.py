@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -20,7 +21,7 @@ from ..callers import check_reach
 from ..config import DEFAULT_FILE, Config, Kinds
 from ..server import Address
 from ..settings import Server
-from ..telling import collector_of, recorder_of, traces_to
+from ..telling import collector_of, recorder_of, rows_to, traces_to, usage_of
 from .choices import Level
 from .failure import Failure, unusable
 from .logs import log_to
@@ -36,6 +37,13 @@ class Wanted:
     port: int | None = None
     everyone: bool = False
     level: Level = Level.info
+
+
+class Told(NamedTuple):
+    """Where traces and rows go, in words."""
+
+    traces: str
+    rows: str
 
 
 def serve(wanted: Wanted, environ: Mapping[str, str]) -> int:
@@ -64,19 +72,27 @@ def _served(wanted: Wanted, environ: Mapping[str, str]) -> int:
         collector = collector_of(config.settings.telemetry, environ)
     except ValueError as error:
         raise unusable(str(error)) from None
-    setting = Setting(recorder_of(console, collector), environ, everywhere=wanted.everyone, detailed=collector is not None, kinds=kinds)
+    usage = usage_of(config)
+    setting = Setting(
+        recorder_of(console, collector, usage),
+        environ,
+        everywhere=wanted.everyone,
+        detailed=collector is not None,
+        usage=usage,
+        kinds=kinds,
+    )
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         try:
-            return runner.run(_serve(config, host, wanted, setting, traces_to(collector)))
+            return runner.run(_serve(config, host, wanted, setting, Told(traces_to(collector), rows_to(usage))))
         except OSError as error:
             raise _no_address(error, host, config.server.port if wanted.port is None else wanted.port) from error
 
 
-async def _serve(config: Config, host: str, wanted: Wanted, setting: Setting, traces: str) -> int:
+async def _serve(config: Config, host: str, wanted: Wanted, setting: Setting, told: Told) -> int:
     app = App(config, setting)
 
     def ready(address: Address) -> None:
-        for line in first_lines(config, address, everyone=wanted.everyone, traces=traces):
+        for line in first_lines(config, address, everyone=wanted.everyone, told=told):
             print(line, file=sys.stderr, flush=True)  # noqa: T201 - the talk of a command
 
     return await run(app, host=host, port=wanted.port, ready=ready)
@@ -137,12 +153,13 @@ def check_callers(config: Config, host: str, *, everyone: bool) -> None:
         raise unusable(str(error)) from None
 
 
-def first_lines(config: Config, address: Address, *, everyone: bool, traces: str) -> Iterator[str]:
+def first_lines(config: Config, address: Address, *, everyone: bool, told: Told) -> Iterator[str]:
     """Where it listens, who may call, where calls are told, which file; and what to paste."""
     yield f"spangate {__version__} listens on {address.url}/v1"
     yield f"  callers  {callers(config, everyone=everyone)}"
     yield "  calls    one line each on stdout"
-    yield f"  traces   {traces}"
+    yield f"  traces   {told.traces}"
+    yield f"  usage    {told.rows}"
     yield f"  file     {config.path}, a change is taken within 2 s" if config.path else f"  file     none: {_without_file()}"
     for warning in config.warnings:
         yield str(warning)

@@ -156,6 +156,7 @@ callers: {headers: {user: [x user], tread: [a]}}
         (b"a: 1\nb: \xc3(", ["2:4: is not UTF-8 (byte 0xc3)"]),
         ("providers: [a]\nmodels:\n", ["1:12: providers: must be a mapping", "2:8: models: no models: name at least one"]),
         ("teams:\nserver:\n" + GOOD[: GOOD.index("policies")], ["1:7: teams: is empty; it must be", "2:8: server: is empty; it must be"]),
+        ("provider: {}\nmodles: {}\n", ["1:1: provider: unknown key; did you mean", "2:1: modles: unknown key; did you mean"]),
         ("providers: {s: {kind: scripted}}", ['1:1: models: no models: name at least one, as in "*": {targets: [{provider: s}]}']),
     ],
 )

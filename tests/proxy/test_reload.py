@@ -135,7 +135,7 @@ async def test_a_bad_file_changes_nothing_and_is_told_once(tmp_path: Path) -> No
         await gateway.until(refused=1)
         gateway.path.write_text(BAD + "# the same mistakes in the same places\n")
         await gateway.quiet()
-        assert gateway.refusals[0][0] == 'no models: name at least one, as in "*": {targets: [{provider: s}]}'
+        assert gateway.refusals[0][0] == 'unknown key; did you mean "models"?'
         assert gateway.reload.config is first
         assert gateway.reload.mistakes
         gateway.path.write_text("providers: [")

@@ -106,3 +106,9 @@ def test_the_order_of_policies_without_teams(capsys: pytest.CaptureFixture[str])
         "any caller, outermost first (stage, policy, settings):",
         "   10 access       models: *",
     ]
+
+
+def test_what_serve_would_refuse_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    write("server: {host: 0.0.0.0}\n" + GOOD.partition("policies")[0])
+    assert check(None, Format.text, {}) == 0
+    assert capsys.readouterr().err.startswith("spangate.yaml: warning: server.host: 0.0.0.0 is reachable from other machines")
