@@ -64,7 +64,7 @@ class Attempt(msgspec.Struct):
 
 
 class Seen(msgspec.Struct):
-    """One request, from its parsed head to its last byte."""
+    """One request, from its parsed head to its last byte. `linked` are trace and span id of a caller whose trace doesn't go on here."""
 
     id: str
     trace_id: int
@@ -73,6 +73,7 @@ class Seen(msgspec.Struct):
     started: float
     clock: Clock = SYSTEM
     parent_span_id: int = 0
+    linked: tuple[int, int] | None = None
     sampled: bool = True
     client_request_id: str = ""
     method: str = ""

@@ -190,7 +190,7 @@ def _measure_tokens(series: AttemptSeries, attempt: Attempt, mark: Mark | None) 
 
 
 def _believed(tokens: int) -> int:
-    return 0 if tokens < 0 else tokens if tokens < MOST_TOKENS else MOST_TOKENS
+    return 0 if tokens < 0 else min(MOST_TOKENS, tokens)
 
 
 def _one_of(said: object, known: tuple[str, ...]) -> str:

@@ -66,12 +66,13 @@ class Spread(msgspec.Struct, frozen=True, gc=False):
 
 class Metric(msgspec.Struct, frozen=True, gc=False):
     """All series of an instrument, from `start` until `at`, in nanoseconds of wall time. Points of a histogram are Spreads, others
-    Points. `delta`: since the time before."""
+    Points. `asked`: the figures are kept elsewhere. `delta`: they are those since the time before."""
 
     spec: Instrument
     points: Sequence[Point | Spread]
     start: int
     at: int
+    asked: bool = False
     delta: bool = False
 
 
@@ -115,9 +116,9 @@ class Buckets:
         place = bisect_left(self._bounds, value)
         self.counts[place] += 1
         self.sum += value
-        if value < self.low:
+        if value < self.low:  # noqa: PLR1730 - min() costs as much as the rest of this
             self.low = value
-        if value > self.high:
+        if value > self.high:  # noqa: PLR1730
             self.high = value
         if mark is not None:
             self.exemplars[place] = (value, mark)
@@ -234,8 +235,8 @@ class Metrics:
     def collect(self, rest: Callable[[], None] = _at_once) -> list[Metric]:
         """What stands in those that have a series. `rest` is called after each of these."""
         at = self._now()
-        found = ((each.spec, each.points(rest)) for each in list(self._instruments.values()))
-        return [Metric(spec, points, self.started, at) for spec, points in found if points]
+        found = [(each, each.points(rest)) for each in list(self._instruments.values())]
+        return [Metric(each.spec, points, self.started, at, isinstance(each, Observed)) for each, points in found if points]
 
     def _add(self, made: Table[Sum] | Table[Buckets] | Observed) -> None:
         if self._instruments.setdefault(made.spec.name, made) is not made:

@@ -14,7 +14,8 @@ import asyncio
 import gzip
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Final
@@ -69,8 +70,10 @@ def text_of(metrics: Sequence[Metric], *, openmetrics: bool) -> bytes:
         family = _family(metric.spec)
         written.append(_head(metric.spec, family, openmetrics=openmetrics))
         for point in metric.points:
-            lines = _histogram(family, point, metric.spec, openmetrics) if isinstance(point, Spread) else _number(family, point, metric.spec, openmetrics)
-            written.append("\n".join(lines))
+            if isinstance(point, Spread):
+                written.append(_histogram(family, point, metric.spec, openmetrics=openmetrics))
+            else:
+                written.append(_number(family, point, metric.spec, openmetrics=openmetrics))
             pace.rest()
     return clean("\n".join([*written, *(["# EOF"] if openmetrics else []), ""]))
 
@@ -130,17 +133,46 @@ def _head(spec: Instrument, family: str, *, openmetrics: bool) -> str:
 # ---- samples
 
 
-def _number(family: str, point: Point, spec: Instrument, openmetrics: bool) -> Iterator[str]:
-    counter = spec.kind == "counter"
+def _number(family: str, point: Point, spec: Instrument, *, openmetrics: bool) -> str:
+    name = f"{family}_total" if spec.kind == "counter" else family
     labels = _labels(point.labels)
-    exemplar = _exemplar(point.exemplar) if openmetrics and counter and point.exemplar else ""
-    yield f"{family}{'_total' if counter else ''}{f'{{{labels}}}' if labels else ''} {_written(point.value)}{exemplar}"
+    exemplar = _exemplar(point.exemplar) if openmetrics and spec.kind == "counter" and point.exemplar else ""
+    return f"{name}{{{labels}}} {_written(point.value)}{exemplar}" if labels else f"{name} {_written(point.value)}{exemplar}"
 
 
-def _histogram(family: str, spread: Spread, spec: Instrument, openmetrics: bool) -> Iterator[str]:
+def _histogram(family: str, spread: Spread, spec: Instrument, *, openmetrics: bool) -> str:
     labels = _labels(spread.labels)
-    start = f"{family}_bucket{{{labels}{',' if labels else ''}le=\""
-    marked = {}
-    
-    for bound, count in zip(_bounds(spec), accumulate(spread.counts), strict=True):
-        yield f'{start}{bound}"}} {count}'
+    comma = "," if labels else ""
+    marked = {bisect_left(spec.buckets, each.value): _exemplar(each) for each in spread.exemplars} if openmetrics else {}
+    counts = list(accumulate(spread.counts))
+    lines = [
+        f'{family}_bucket{{{labels}{comma}le="{bound}"}} {count}{marked.get(place, "")}'
+        for place, (bound, count) in enumerate(zip(_bounds(spec.buckets), counts, strict=True))
+    ]
+    braced = f"{{{labels}}}" if labels else ""
+    lines += [f"{family}_sum{braced} {_written(spread.sum)}", f"{family}_count{braced} {counts[-1]}"]
+    return "\n".join(lines)
+
+
+def _exemplar(exemplar: Exemplar) -> str:
+    ids = f'trace_id="{exemplar.trace_id:032x}",span_id="{exemplar.span_id:016x}"'
+    return f" # {{{ids}}} {_written(exemplar.value)} {exemplar.at // 10**9}.{exemplar.at // 10**6 % 1000:03}"
+
+
+@lru_cache(64)
+def _bounds(buckets: tuple[float, ...]) -> tuple[str, ...]:
+    return (*map(_written, map(float, buckets)), "+Inf")
+
+
+def _labels(labels: Labels) -> str:
+    return ",".join([_label(name, value) for name, value in labels])
+
+
+@lru_cache(4096, typed=True)
+def _label(name: str, value: Scalar) -> str:
+    written = ("true" if value else "false") if isinstance(value, bool) else str(value)
+    return f'{_NO_NAME.sub("_", name)}="{written.translate(_ESCAPES)}"'
+
+
+def _written(value: float) -> str:
+    return repr(value) if math.isfinite(value) else "NaN" if value != value else "+Inf" if value > 0 else "-Inf"

@@ -1,4 +1,4 @@
-"""Spans and log events as JSON lines, for OTEL_TRACES_EXPORTER=console and the like: a look at what would be sent."""
+"""Spans, log events and metrics as JSON lines, for OTEL_TRACES_EXPORTER=console and the like: a look at what would be sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, TextIO
 import msgspec
 
 from .attributes import text
-from .record import LogRecord, Span
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -20,7 +19,7 @@ class Printed:
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out
 
-    def print(self, records: Iterable[Span | LogRecord]) -> None:
+    def print(self, records: Iterable[msgspec.Struct]) -> None:
         lines = [line_of(record) for record in records]
         if not lines:
             return
@@ -32,7 +31,7 @@ class Printed:
             return
 
 
-def line_of(record: Span | LogRecord) -> str:
+def line_of(record: msgspec.Struct) -> str:
     """One JSON object; ids in hexadecimal, as everybody writes them."""
     fields = {name: value for name in record.__struct_fields__ if (value := getattr(record, name)) not in (0, "", (), {})}
     return _encode(_written(fields)).decode()

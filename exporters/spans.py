@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from ..call.seen import Attempt, Seen
 from . import attempts, decisions, outcomes, semconv
-from .record import ERROR, SERVER, UNSET, LogRecord, Said, Span, Value
+from .record import ERROR, SERVER, UNSET, Link, LogRecord, Said, Span, Value
 
 AGENT = 256  # characters of a user agent
 METHOD = 32  # characters of a method that nobody knows
@@ -97,6 +97,7 @@ def _server(seen: Seen, caller: Mapping[str, Value]) -> Span:
         remote=bool(seen.parent_span_id),
         trace_state=seen.trace_state,
         events=events,
+        links=(Link(*seen.linked, remote=True),) if seen.linked else (),
         status=ERROR if error else UNSET,
         message=seen.error_code if error else "",
     )

@@ -16,7 +16,7 @@ from ..call.clock import SYSTEM, Clock
 from ..exporters.record import Recorder
 from ..exporters.spool_recorder import SpoolRecorder
 from . import config as configuration
-from .callers import check_reach
+from .callers import check_reach, loopback_address
 from .changes import differences
 from .config import Config, Kinds
 from .endpoints import Endpoints
@@ -71,6 +71,8 @@ class App:
         limits = self.config.server
         self._host = host or limits.host
         self._check_reach(self.config)
+        if self._host != limits.host:  # whether callers are strangers depends on it
+            self.endpoints.gateway = self._gateway(self.config)
         if self.setting.usage is not None:
             await self.setting.usage.start()
         address = await self.server.start(self._host, limits.port if port is None else port)
@@ -102,6 +104,7 @@ class App:
             clock=setting.clock,
             everywhere=setting.everywhere,
             detailed=setting.detailed,
+            inbound=config.server.inbound_trace or ("trust" if loopback_address(self._host) else "link"),
             opening=setting.usage.opened if setting.usage else None,
         )
 

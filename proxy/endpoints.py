@@ -137,7 +137,11 @@ class Endpoints:
 
     def _open(self, exchange: Exchange, gateway: Gateway, op: Op | None) -> Seen:
         trace_id, parent, sampled = wire.trace_of(exchange.headers)
-        seen = Seen.open(self.clock, trace_id=trace_id, parent_span_id=parent, sampled=sampled)
+        if gateway.inbound == "trust":
+            seen = Seen.open(self.clock, trace_id=trace_id, parent_span_id=parent, sampled=sampled)
+        else:
+            seen = Seen.open(self.clock)
+            seen.linked = (trace_id, parent) if parent and gateway.inbound == "link" else None
         seen.method, seen.path, seen.op = exchange.method, exchange.path, op or ""
         seen.client_request_id = wire.client_request_id(exchange.headers)
         seen.config_version = gateway.config.version

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from ..call.call import Call, Caller, Target
 from ..call.chain import Next, Policy, chain
@@ -24,6 +24,7 @@ from .config import Config
 from .providers.provider import Parts, Provider, ProviderSettings
 from .upstream import Sender
 
+Inbound = Literal["trust", "link", "ignore"]
 LISTING = 5.0  # seconds that a provider may take to list its models; one that takes longer has none
 LISTED = 300.0  # seconds for which a provider's own list of models is believed
 
@@ -49,6 +50,7 @@ class Gateway:
         clock: Clock = SYSTEM,
         everywhere: bool = False,
         detailed: bool = False,
+        inbound: Inbound = "trust",
         opening: Callable[[Seen], None] | None = None,
         listing: float = LISTING,
     ) -> None:
@@ -56,6 +58,7 @@ class Gateway:
         self.clock = clock
         self._listing = listing
         self.detailed = detailed
+        self.inbound = inbound
         self._opening = opening
         self.providers: Mapping[str, Provider] = {
             name: cast("ProviderSettings", settings).build(Parts(name, client, clock, config.folder))

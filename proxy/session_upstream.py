@@ -97,10 +97,12 @@ class ProxiedUpstream:
     def resends(self) -> int:
         return self._direct.resends + sum(session.resends for session in self._sessions.values())
 
-    async def send(self, method: bytes, origin: Origin, path: str, headers: Headers, body: Body, *, connect: float) -> Reply:
+    async def send(
+        self, method: bytes, origin: Origin, path: str, headers: Headers, body: Body, *, connect: float, more: Headers = ()
+    ) -> Reply:
         proxy = self._rules.proxy_for(origin)
         sender: Sender = self._direct if proxy is None else self._sessions[proxy]
-        return await sender.send(method, origin, path, headers, body, connect=connect)
+        return await sender.send(method, origin, path, headers, body, connect=connect, more=more)
 
     async def aclose(self) -> None:
         await self._direct.aclose()
@@ -123,11 +125,13 @@ class SessionUpstream:
         self._read_limit = read_limit
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
-    async def send(self, method: bytes, origin: Origin, path: str, headers: Headers, body: Body, *, connect: float) -> SessionAnswer:
+    async def send(
+        self, method: bytes, origin: Origin, path: str, headers: Headers, body: Body, *, connect: float, more: Headers = ()
+    ) -> SessionAnswer:
         """As Upstream.send. A resend only where it is certain that no byte of the answer came: not after a reset."""
         length = sum([part.nbytes if isinstance(part, memoryview) else len(part) for part in body])
-        request_head(method, origin, path, headers, length)  # refuses what it refuses there
-        pairs = [(name.decode(), value.decode()) for name, value in headers]
+        request_head(method, origin, path, headers, length, more=more)  # refuses what it refuses there
+        pairs = [(name.decode(), value.decode()) for name, value in (*headers, *more)]
         if length or method != b"GET":
             pairs.append(("content-length", str(length)))
         if origin.scheme == "http":

@@ -11,7 +11,7 @@ import ipaddress
 import re
 from contextlib import suppress
 from datetime import UTC, date, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
@@ -156,6 +156,9 @@ class Server(Section):
     """How long running calls may go on after SIGTERM."""
     cors: list[Origin] = []
     """Origins whose web pages may call the gateway; `*` is any. None by default."""
+    inbound_trace: Literal["trust", "link", "ignore"] | None = None
+    """What a caller's traceparent does: `trust` goes on in its trace, `link` begins a new one that points to it, `ignore` forgets it.
+    Default: `trust` on loopback, `link` elsewhere."""
     keys_file: Annotated[str, StringConstraints(min_length=1)] = "spangate.keys.yaml"
     """Where `spangate keys` writes virtual keys, beside this file unless the path is absolute. Watched like this file."""
 

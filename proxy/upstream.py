@@ -54,7 +54,9 @@ class Sender(Protocol):
 
     @property
     def resends(self) -> int: ...
-    async def send(self, method: bytes, origin: Origin, path: str, headers: Headers, body: Body, *, connect: float) -> Reply: ...
+    async def send(
+        self, method: bytes, origin: Origin, path: str, headers: Headers, body: Body, *, connect: float, more: Headers = ()
+    ) -> Reply: ...
     async def aclose(self) -> None: ...
 
 
@@ -142,10 +144,14 @@ class Upstream:
     def in_use(self) -> int:
         return len(self._open) - len(self._idle)
 
-    async def send(self, method: bytes, origin: Origin, path: str, headers: Headers, body: Body, *, connect: float) -> Answer:
-        """Send a request and return when the head of its answer is here. `connect` limits DNS, TCP and TLS together."""
+    async def send(
+        self, method: bytes, origin: Origin, path: str, headers: Headers, body: Body, *, connect: float, more: Headers = ()
+    ) -> Answer:
+        """Send a request and return when the head of its answer is here. `connect` limits DNS, TCP and TLS together; `headers` are those
+        of every request to this path, `more` those of this one.
+        """
         length = sum([part.nbytes if isinstance(part, memoryview) else len(part) for part in body])
-        head = request_head(method, origin, path, headers, length)
+        head = request_head(method, origin, path, headers, length, more=more)
         connection = self._take(origin.key)
         if connection is not None:
             try:
@@ -241,10 +247,19 @@ class Upstream:
             self._all_gone.set_result(None)
 
 
-def request_head(method: bytes, origin: Origin, path: str, headers: Headers, length: int) -> bytes:
+def request_head(method: bytes, origin: Origin, path: str, headers: Headers, length: int, *, more: Headers = ()) -> bytes:
     """Request line and headers. `path` is one of ours, `headers` are complete but for those of framing, which are made here."""
     fixed = _fixed_head(method, origin, path, tuple(headers))
+    if more:
+        fixed += _lines(more)
     return b"%bcontent-length: %d\r\n\r\n" % (fixed, length) if length or method != b"GET" else fixed + b"\r\n"
+
+
+def _lines(headers: Headers) -> bytes:
+    lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+    if not lines.count(b"\r") == lines.count(b"\n") == len(headers) or b"\0" in lines:
+        raise ValueError("A header holds a line break or a NUL.")
+    return lines
 
 
 @lru_cache(maxsize=256)

@@ -101,7 +101,10 @@ class OpenAIProvider:
         assert call.target is not None
         asks_usage = self._asks_usage and call.head.stream and not call.head.usage_frame
         body = outgoing(call.body, call.model, call.target, asks_usage=asks_usage)
-        answer = await self._client.send(b"POST", self._origin, PATHS[call.op], self._headers, body.pieces(), connect=call.connect)
+        trace = (b"traceparent", traceparent(call))
+        answer = await self._client.send(
+            b"POST", self._origin, PATHS[call.op], self._headers, body.pieces(), connect=call.connect, more=(trace,)
+        )
         try:
             if answer.status != 200:
                 raise await refusal(answer)
@@ -152,6 +155,13 @@ def _headers(key: str) -> tuple[tuple[bytes, bytes], ...]:
         (b"user-agent", b"spangate/" + __version__.encode()),
         *([(b"authorization", b"Bearer " + key.encode())] if key else []),
     )
+
+
+def traceparent(call: Call) -> bytes:
+    """The caller's trace goes on with the attempt's span. https://www.w3.org/TR/trace-context-2/#traceparent-header"""
+    seen = call.seen
+    span_id = seen.attempts[-1].span_id if seen.attempts else seen.span_id
+    return b"00-%032x-%016x-%02x" % (seen.trace_id, span_id, seen.sampled)
 
 
 def outgoing(body: Body, model: str, target: Target, *, asks_usage: bool) -> Body:

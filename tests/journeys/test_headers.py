@@ -14,7 +14,17 @@ from case import CHAT, KEY, OTHER, PROVIDER_KEY, case
 from upstream import C, D, F, chat_answer, chat_completion, chunked, error, http, play, raw_head, sse, wants_stream
 
 HELLO = chat_completion("Hello")
-ALLOWED_UP = {b"host", b"content-type", b"content-length", b"accept", b"accept-encoding", b"user-agent", b"authorization", b"connection"}
+ALLOWED_UP = {
+    b"host",
+    b"content-type",
+    b"content-length",
+    b"accept",
+    b"accept-encoding",
+    b"user-agent",
+    b"authorization",
+    b"connection",
+    b"traceparent",
+}
 
 
 # ---- codings of answers
@@ -333,6 +343,18 @@ async def test_every_answer_says_what_it_is(tmp_path: Path) -> None:
             assert answer.header("x-spangate-model") == "m"
             assert answer.header("x-spangate-attempts") == "1"
             assert answer.header("content-type") == ("text/event-stream" if stream else "application/json")
+            (seen,) = [each for each in it.running.kept.seen if each.id == answer.header("x-request-id")]
+            span = f"{seen.attempts[0].span_id:016x}"
+            assert it.up.requests[-1].header(b"traceparent") == f"00-{TRACE}-{span}-01".encode()
+
+
+@pytest.mark.parametrize(("setting", "goes_on", "points"), [("trust", True, False), ("link", False, True), ("ignore", False, False)])
+async def test_a_callers_trace_is_what_the_configuration_makes_of_it(tmp_path: Path, setting: str, goes_on: bool, points: bool) -> None:
+    async with case(tmp_path, play(chat_answer("Hello")), server={"inbound_trace": setting}) as it:
+        answer = await it.ask(headers=[("traceparent", PARENT)])
+        assert (answer.header("x-spangate-trace-id") == TRACE) is goes_on
+        (seen,) = [each for each in it.running.kept.seen if each.id == answer.header("x-request-id")]
+        assert (seen.linked is not None and f"{seen.linked[0]:032x}" == TRACE) is points
             assert answer.all("server") == ["spangate"]
 
 

@@ -74,6 +74,7 @@ def test_one_interrupt_drains_and_a_second_ends_at_once(tmp_path: Path) -> None:
         ):
             assert next(iter(stream)).choices
             gateway.send(signal.SIGINT)
+            gateway.until("stopping: calls still running: 1, for at most 30 s; Ctrl-C ends them at once")
             while ready(url):
                 pass
             gateway.send(signal.SIGINT)

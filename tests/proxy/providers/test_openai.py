@@ -57,7 +57,7 @@ async def test_the_headers_are_ours() -> None:
     assert request.header(b"content-type") == b"application/json"
     names = {name.lower() for name, _ in request.headers}
     assert names == {
-        b"host", b"content-type", b"accept", b"accept-encoding", b"user-agent", b"authorization", b"content-length"
+        b"host", b"content-type", b"accept", b"accept-encoding", b"user-agent", b"authorization", b"content-length", b"traceparent"
     }  # fmt: skip
 
 
