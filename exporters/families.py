@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from . import semconv
 from .metrics import Buckets, Labels, Metrics, Sum, Table
 
@@ -50,113 +52,124 @@ class Families:
         self.http_client = metrics.histogram(semconv.HTTP_CLIENT_DURATION)
 
 
+class CallKind(msgspec.Struct, frozen=True):
+    """What tells calls apart. `route` is the entry of the configuration that one went by; without an `op` it asked for no model, and is
+    HTTP alone."""
+
+    method: str
+    scheme: str
+    protocol: str
+    op: str
+    path: str
+    status: int
+    error: str
+    route: str
+    outcome: str
+    refusal: str
+
+
 class CallSeries:
-    """Of a call. `route` is the entry of the configuration that it went by; without an `op` it asked for no model, and is HTTP alone."""
+    """Of calls of one kind."""
 
     __slots__ = ("http", "overhead", "requests")
 
-    def __init__(
-        self,
-        all: Families,
-        method: str,
-        scheme: str,
-        protocol: str,
-        op: str,
-        path: str,
-        status: int,
-        error: str,
-        route: str,
-        outcome: str,
-        refusal: str,
-    ) -> None:
+    def __init__(self, all: Families, kind: CallKind) -> None:
         self.http = all.http_server.series(
             _labels(
-                (semconv.HTTP_REQUEST_METHOD, method),
-                (semconv.URL_SCHEME, scheme if scheme in semconv.PORTS else semconv.OTHER),
-                (semconv.NETWORK_PROTOCOL_VERSION, protocol if protocol in PROTOCOLS else ""),
-                (semconv.HTTP_ROUTE, path if op else ""),
-                (semconv.HTTP_RESPONSE_STATUS_CODE, status),
-                (semconv.ERROR_TYPE, error),
+                (semconv.HTTP_REQUEST_METHOD, kind.method),
+                (semconv.URL_SCHEME, kind.scheme if kind.scheme in semconv.PORTS else semconv.OTHER),
+                (semconv.NETWORK_PROTOCOL_VERSION, kind.protocol if kind.protocol in PROTOCOLS else ""),
+                (semconv.HTTP_ROUTE, kind.path if kind.op else ""),
+                (semconv.HTTP_RESPONSE_STATUS_CODE, kind.status),
+                (semconv.ERROR_TYPE, kind.error),
             )
         )
         self.requests: Sum | None = None
         self.overhead: Buckets | None = None
-        if op:
-            api = (semconv.API, semconv.APIS.get(op, op))
+        if kind.op:
+            api = (semconv.API, semconv.APIS.get(kind.op, kind.op))
+            ended = (semconv.OUTCOME, kind.outcome), (semconv.REFUSAL_REASON, kind.refusal)
             self.overhead = all.overhead.series((api,))
-            self.requests = all.requests.series(
-                _labels(api, (semconv.ROUTE_NAME, route), (semconv.OUTCOME, outcome), (semconv.REFUSAL_REASON, refusal))
-            )
+            self.requests = all.requests.series(_labels(api, (semconv.ROUTE_NAME, kind.route), *ended))
+
+
+class AttemptKind(msgspec.Struct, frozen=True):
+    """What tells attempts apart: who was asked for what, how one ended, and what is known of it: its first chunk (`streamed`), its tokens
+    (the rest)."""
+
+    operation: str
+    system: str
+    provider: str
+    model: str
+    answered: str
+    address: str
+    port: int
+    status: int | None
+    error: str
+    outcome: str
+    streamed: bool
+    input: bool = False
+    output: bool = False
+    cached: bool = False
+    cache_write: bool = False
+    reasoning: bool = False
 
 
 class AttemptSeries:
-    """Of an attempt: who was asked for what, how it ended, and what is known of it: its first chunk (`streamed`), its tokens (the rest)."""
+    """Of attempts of one kind. `base`: who was asked for what, as `gen_ai` metrics say it."""
 
     __slots__ = (
-        "_answers", "_base", "attempts", "cache_write", "cached", "durations", "firsts", "http", "input", "inputs", "output", "outputs",
-        "reasoning",
+        "_all", "_answers", "attempts", "base", "cache_write", "cached", "durations", "firsts", "http", "input", "inputs", "output",
+        "outputs", "reasoning",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        all: Families,
-        operation: str,
-        system: str,
-        provider: str,
-        model: str,
-        answered: str,
-        address: str,
-        port: int,
-        status: int | None,
-        error: str,
-        outcome: str,
-        streamed: bool,
-        input: bool,
-        output: bool,
-        cached: bool,
-        cache_write: bool,
-        reasoning: bool,
-    ) -> None:
-        asked = _labels((semconv.GEN_AI_PROVIDER_NAME, system), (semconv.GEN_AI_REQUEST_MODEL, model))
-        server = _labels((semconv.SERVER_ADDRESS, address), (semconv.SERVER_PORT, port if address else 0))
-        base = ((semconv.GEN_AI_OPERATION_NAME, operation), *asked, *_labels((semconv.GEN_AI_RESPONSE_MODEL, answered)), *server)
-        failed = _labels((semconv.ERROR_TYPE, error))
-        self._base = base
+    def __init__(self, all: Families, kind: AttemptKind) -> None:
+        asked = _labels((semconv.GEN_AI_PROVIDER_NAME, kind.system), (semconv.GEN_AI_REQUEST_MODEL, kind.model))
+        answered = _labels((semconv.GEN_AI_RESPONSE_MODEL, kind.answered))
+        server = _labels((semconv.SERVER_ADDRESS, kind.address), (semconv.SERVER_PORT, kind.port if kind.address else 0))
+        failed = _labels((semconv.ERROR_TYPE, kind.error))
+        tried = _labels((semconv.DEPLOYMENT_NAME, kind.provider), (semconv.ATTEMPT_OUTCOME, kind.outcome))
+        self.base: Labels = ((semconv.GEN_AI_OPERATION_NAME, kind.operation), *asked, *answered, *server)
+        self._all = all
         self._answers: dict[tuple[str, bool], AnswerSeries] = {}
-        self.attempts = all.attempts.series(
-            asked + _labels((semconv.DEPLOYMENT_NAME, provider), (semconv.ATTEMPT_OUTCOME, outcome)) + failed
-        )
-        self.http = all.http_client.series(_exchange(server, status, error)) if server else None
+        self.attempts = all.attempts.series(asked + tried + failed)
+        self.http = all.http_client.series(_exchange(server, kind.status, kind.error)) if server else None
+        told = _Told(all, kind.operation)
+        self.durations = told.times(all.old_duration, all.duration, self.base + failed)
+        self.firsts = told.times(all.old_first, all.first, self.base) if kind.streamed else ()
+        self.inputs = told.tokens(all.inputs, self.base, failed, semconv.TOKEN_INPUT) if kind.input else ()
+        self.outputs = told.tokens(all.outputs, self.base, failed, semconv.TOKEN_OUTPUT) if kind.output else ()
+        self.input, self.output = told.count(all.input, self.base), told.count(all.output, self.base)
+        self.cached = told.count(all.cached, self.base) if kind.cached else None
+        self.cache_write = told.count(all.cache_write, self.base) if kind.cache_write else None
+        self.reasoning = told.count(all.reasoning, self.base) if kind.reasoning else None
 
-        newer = all.names != "legacy" and operation in INFERENCE
-        older = all.names != "v0_1" or operation not in INFERENCE
-        counted = (*base, (semconv.GEN_AI_TOKEN_MODALITY, semconv.MODALITY))
-
-        def both(old: Table[Buckets], new: Table[Buckets], labels: Labels, kind: Labels = ()) -> tuple[Buckets, ...]:
-            return (*((old.series(base + (kind or labels)),) if older else ()), *((new.series(base + labels),) if newer else ()))
-
-        def count(table: Table[Sum], known: bool) -> Sum | None:
-            return table.series(counted) if known and newer else None
-
-        self.durations = both(all.old_duration, all.duration, failed)
-        self.firsts = both(all.old_first, all.first, ()) if streamed else ()
-        self.inputs = both(all.old_tokens, all.inputs, failed, _token(semconv.TOKEN_INPUT)) if input else ()
-        self.outputs = both(all.old_tokens, all.outputs, failed, _token(semconv.TOKEN_OUTPUT)) if output else ()
-        self.input, self.output = count(all.input, True), count(all.output, True)
-        self.cached, self.cache_write = count(all.cached, cached), count(all.cache_write, cache_write)
-        self.reasoning = count(all.reasoning, reasoning)
-
-    @property
-    def base(self) -> Labels:
-        """Who was asked for what, as `gen_ai` metrics say it."""
-        return self._base
-
-    def answer(self, all: Families, error: str, *, streamed: bool) -> AnswerSeries:
-        """Of the calls that are answered by such an attempt. `streamed`: well, and the times of their tokens are known."""
+    def answer(self, error: str, *, streamed: bool) -> AnswerSeries:
+        """Of the calls that are answered by such attempts. `streamed`: well, and the times of their tokens are known."""
         found = self._answers.get((error, streamed))
         if found is None:
-            found = self._answers[error, streamed] = AnswerSeries(all, self._base, error, streamed=streamed)
+            found = self._answers[error, streamed] = AnswerSeries(self._all, self.base, error, streamed=streamed)
         return found
+
+
+class _Told:
+    """By which names an operation's attempts are told of."""
+
+    def __init__(self, all: Families, operation: str) -> None:
+        self._all = all
+        self._older = all.names != "v0_1" or operation not in INFERENCE
+        self._newer = all.names != "legacy" and operation in INFERENCE
+
+    def times(self, old: Table[Buckets], new: Table[Buckets], labels: Labels) -> tuple[Buckets, ...]:
+        return (*((old.series(labels),) if self._older else ()), *((new.series(labels),) if self._newer else ()))
+
+    def tokens(self, new: Table[Buckets], base: Labels, failed: Labels, kind: str) -> tuple[Buckets, ...]:
+        old = self._all.old_tokens
+        typed = (*base, (semconv.GEN_AI_TOKEN_TYPE, kind))
+        return (*((old.series(typed),) if self._older else ()), *((new.series(base + failed),) if self._newer else ()))
+
+    def count(self, new: Table[Sum], base: Labels) -> Sum | None:
+        return new.series((*base, (semconv.GEN_AI_TOKEN_MODALITY, semconv.MODALITY))) if self._newer else None
 
 
 class AnswerSeries:
@@ -173,10 +186,6 @@ class AnswerSeries:
 def _labels(*pairs: tuple[str, str | int | None]) -> Labels:
     """Those that say something."""
     return tuple((name, value) for name, value in pairs if value)
-
-
-def _token(kind: str) -> Labels:
-    return ((semconv.GEN_AI_TOKEN_TYPE, kind),)
 
 
 def _exchange(server: Labels, status: int | None, error: str) -> Labels:

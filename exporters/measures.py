@@ -13,7 +13,7 @@ from ..call.notes import Note
 from ..call.seen import Attempt, Seen
 from . import decisions, outcomes, semconv
 from .attempts import operation_of
-from .families import AttemptSeries, CallSeries, Families, GenaiNames
+from .families import AttemptKind, AttemptSeries, CallKind, CallSeries, Families, GenaiNames
 from .metrics import Labels, Mark, Metrics
 from .model_names import ModelNames
 from .spans import ended_at
@@ -42,8 +42,8 @@ class Measures:
         self._families = Families(metrics, names)
         self._exemplars = exemplars
         self._cost = cost
-        self._attempts: dict[Any, AttemptSeries] = {}
-        self._calls: dict[Any, CallSeries] = {}
+        self._attempts: dict[AttemptKind, AttemptSeries] = {}
+        self._calls: dict[CallKind, CallSeries] = {}
 
     def measure(self, seen: Seen) -> None:
         route = self.models.route(seen.model) if seen.op else ""
@@ -70,11 +70,11 @@ class Measures:
         op = seen.op
         method = seen.method if seen.method in semconv.METHODS else semconv.OTHER
         refusal, path = outcomes.refusal(seen), seen.path if op else ""
-        key = (method, seen.scheme, seen.http_version, op, path, seen.status, error, route, seen.outcome or "", refusal)
-        series = self._calls.get(key)
+        kind = CallKind(method, seen.scheme, seen.http_version, op, path, seen.status, error, route, seen.outcome or "", refusal)
+        series = self._calls.get(kind)
         if series is None:
-            series = CallSeries(self._families, *key)
-            _keep(self._calls, key, series)
+            series = CallSeries(self._families, kind)
+            _keep(self._calls, kind, series)
         duration = seen.ended - seen.started
         series.http.record(duration if duration > 0 else 0.0, mark)
         if series.requests is not None and series.overhead is not None:
@@ -82,7 +82,7 @@ class Measures:
             series.overhead.record(overhead(seen), mark)
 
     def _measure_attempt(self, seen: Seen, attempt: Attempt, mark: Mark | None) -> AttemptSeries:
-        series = self._kind(seen, attempt)
+        series = self._series(seen, attempt)
         duration = max((attempt.ended or seen.ended) - attempt.started, 0.0)
         series.attempts.add(1, mark)
         for each in series.durations:
@@ -99,8 +99,7 @@ class Measures:
             self._measure_cost(seen, attempt, series, mark)
         return series
 
-    def _kind(self, seen: Seen, attempt: Attempt) -> AttemptSeries:
-        """The series of such attempts."""
+    def _series(self, seen: Seen, attempt: Attempt) -> AttemptSeries:
         models, usage = self.models, attempt.usage
         operation = operation_of(seen, attempt)
         model = models.named(attempt.target_model)
@@ -108,15 +107,15 @@ class Measures:
         if usage is not None and usage.source != "none":
             input, output = usage.unknown != "input", usage.unknown != "output" and (usage.output > 0 or operation != "embeddings")
             cached, cache_write, reasoning = usage.cached > 0, usage.cache_write > 0, usage.reasoning > 0
-        key = (
+        kind = AttemptKind(
             operation, attempt.system or attempt.provider, attempt.provider, model, models.answered(model, attempt.answered_model),
             attempt.address, attempt.port, attempt.status, outcomes.attempt_error(attempt), attempt.outcome or "cancelled",
             attempt.stream and attempt.first_content > 0, input, output, cached, cache_write, reasoning,
         )  # fmt: skip
-        series = self._attempts.get(key)
+        series = self._attempts.get(kind)
         if series is None:
-            series = AttemptSeries(self._families, *key)
-            _keep(self._attempts, key, series)
+            series = AttemptSeries(self._families, kind)
+            _keep(self._attempts, kind, series)
         return series
 
     def _measure_cost(self, seen: Seen, attempt: Attempt, series: AttemptSeries, mark: Mark | None) -> None:
@@ -132,7 +131,7 @@ class Measures:
         """What the caller saw of its provider, waiting and failed attempts included."""
         duration = max(seen.ended - seen.started, 0.0)
         streamed = seen.stream and seen.first_content > 0 and seen.outcome in ENDED_WELL
-        series = served.answer(self._families, error, streamed=streamed)
+        series = served.answer(error, streamed=streamed)
         series.duration.record(duration, mark)
         if series.first is not None and series.per_token is not None:
             first = min(max(seen.first_content - seen.started, 0.0), duration)

@@ -175,4 +175,4 @@ def _label(name: str, value: Scalar) -> str:
 
 
 def _written(value: float) -> str:
-    return repr(value) if math.isfinite(value) else "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
+    return repr(value) if math.isfinite(value) else "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

@@ -58,7 +58,8 @@ def encoded(metric: Metric, pairs: Pairs, rest: Callable[[], None] = lambda: Non
 
 @lru_cache(256)
 def _head(spec: Instrument) -> bytes:
-    return b"".join(field + counted(text(said, NAME)) for field, said in ((b"\x0a", spec.name), (b"\x12", spec.about), (b"\x1a", spec.unit)))
+    said = {b"\x0a": spec.name, b"\x12": spec.about, b"\x1a": spec.unit}
+    return b"".join(field + counted(text(each, NAME)) for field, each in said.items())
 
 
 @lru_cache(64)
@@ -68,9 +69,7 @@ def _bounds(buckets: tuple[float, ...]) -> bytes:
 
 def _number_point(point: Point, times: bytes, pairs: Pairs) -> bytes:
     exemplars = [_exemplar(point.exemplar)] if point.exemplar is not None else []
-    return counted(
-        _attributes(point.labels, b"\x3a", pairs) + times + _value(point.value, b"\x21") + protobuf.repeated(b"\x2a", exemplars)
-    )
+    return counted(_attributes(point.labels, b"\x3a", pairs) + times + _value(point.value, b"\x21") + protobuf.repeated(b"\x2a", exemplars))
 
 
 def _histogram_point(spread: Spread, spec: Instrument, times: bytes, pairs: Pairs) -> bytes:
@@ -145,7 +144,8 @@ def _change(point: Point | Spread, before: Point | Spread | None) -> Point | Spr
     if isinstance(point, Spread) and isinstance(before, Spread):
         counts = tuple(now - then for now, then in zip(point.counts, before.counts, strict=True))
         return replace(point, counts=counts, sum=point.sum - before.sum, low=None, high=None) if any(counts) else None
-    assert isinstance(point, Point) and isinstance(before, Point)
+    assert isinstance(point, Point)
+    assert isinstance(before, Point)
     if point.value == before.value:
         return None
     return replace(point, value=point.value - before.value) if point.value > before.value else point
@@ -170,10 +170,10 @@ class Pushing:
         self._wake = threading.Event()
         self._asked: deque[threading.Event] = deque()
         self._thread: threading.Thread | None = None
-        self._ended = False
+        self._ended = threading.Event()
 
     def start(self) -> None:
-        if self._thread is None and not self._ended:
+        if self._thread is None and not self._ended.is_set():
             self._thread = threading.Thread(target=self._run, name="spangate.metrics.export", daemon=True)
             self._thread.start()
 
@@ -188,7 +188,7 @@ class Pushing:
     def wait(self, timeout: float = PATIENCE) -> bool:
         """Send all that stands in the metrics now, and wait for that, `timeout` seconds at most; whether it is done. Not on a loop."""
         self.start()
-        if self._ended:
+        if self._ended.is_set():
             return False
         done = threading.Event()
         self._asked.append(done)
@@ -198,7 +198,7 @@ class Pushing:
     def close(self, timeout: float = PATIENCE) -> bool:
         """Send for the last time, then end both threads."""
         sent = self.wait(timeout)
-        self._ended = True
+        self._ended.set()
         if self._outlet is not None:
             self._outlet.sender.close()
         self._wake.set()
@@ -208,13 +208,12 @@ class Pushing:
         return sent
 
     def _run(self) -> None:
-        while not self._ended:
+        while not self._ended.is_set():
             self._wake.wait(self._interval)
             self._wake.clear()
-            if self._ended:
-                return
             asked = len(self._asked)
-            self._push()
+            if not self._ended.is_set():
+                self._push()
             for _ in range(asked):
                 self._asked.popleft().set()
 

@@ -53,7 +53,7 @@ class App:
         self._watching = ExitStack()
         self.dropped_layers = 0
         self.client = client or upstream_for(setting.environ)
-        self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock)
+        self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock, setting.usage)
         self.server = Server(self.endpoints, config.server)
         self.reload = Reload(config, load=self._load, apply=self._apply, refused=self._refused)
 

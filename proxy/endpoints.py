@@ -19,7 +19,9 @@ from ..call.clock import Clock
 from ..call.errors import OurFault, Refused, SpangateError
 from ..call.seen import Outcome, Seen
 from ..exporters.record import Recorder
+from ..exporters.spool_recorder import SpoolRecorder
 from . import answering, errors, pages, wire
+from .admin import Desk
 from .exchange import Exchange
 from .gateway import Gateway
 from .intake import Guest, House, read_all
@@ -54,7 +56,7 @@ class Running:
 class Endpoints:
     """Answers requests with whatever `gateway` is current; a request keeps the one that it began with."""
 
-    def __init__(self, gateway: Gateway, recorder: Recorder, clock: Clock) -> None:
+    def __init__(self, gateway: Gateway, recorder: Recorder, clock: Clock, usage: SpoolRecorder | None = None) -> None:
         self.gateway = gateway
         self.recorder = recorder
         self.clock = clock
@@ -68,6 +70,9 @@ class Endpoints:
             "/healthz": pages.healthz,
             "/readyz": self._readyz,
         }
+        desk = Desk(usage)
+        self._asked: Mapping[str, Reply] = {"/usage/sql": desk.team, "/admin/sql": desk.admin}
+        self._local: Mapping[str, Reply] = {"/admin/sql": desk.local}
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one request. Raises only what means that the client is gone: CancelledError, ConnectionError."""
@@ -77,10 +82,17 @@ class Endpoints:
         if op is not None and exchange.method == "POST":
             await self._model_call(exchange, gateway, op)
             return
+        await self._other(exchange, gateway, op, self._asked)
+
+    async def local(self, exchange: Exchange) -> None:
+        """Answer a request that came by the socket beside the database: who may open that may ask."""
+        await self._other(exchange, self.gateway, None, self._local)
+
+    async def _other(self, exchange: Exchange, gateway: Gateway, op: Op | None, asked: Mapping[str, Reply]) -> None:
         seen = self._open(exchange, gateway, op)
         exchange.extra = {**exchange.extra, "x-request-id": seen.id, "x-spangate-trace-id": seen.trace_hex}
         try:
-            await self._page(exchange, gateway, op)
+            await self._page(exchange, gateway, op, asked)
         except SpangateError as error:
             await self._refuse(exchange, error, seen)
         except Exception as error:  # a defect of ours must cost one request, not the connection's silence
@@ -88,15 +100,16 @@ class Endpoints:
                 raise
             await self._refuse(exchange, _defect(error, seen), seen)
 
-    async def _page(self, exchange: Exchange, gateway: Gateway, op: Op | None) -> None:
+    async def _page(self, exchange: Exchange, gateway: Gateway, op: Op | None, asked: Mapping[str, Reply]) -> None:
         if exchange.method == "OPTIONS" and await pages.preflight(exchange, gateway):
             return
-        page = self._pages.get(exchange.path)
+        posted = asked.get(exchange.path)
+        page = posted or self._pages.get(exchange.path)
         if page is None and exchange.path.startswith(pages.DOCS):
             page = pages.error_page
         if page is None and op is None:
-            raise Refused(_unknown_path(exchange.path, [*MODEL_OPS, *self._pages]), code="not_found")
-        allowed = ("POST",) if op else ("GET", "HEAD")
+            raise Refused(_unknown_path(exchange.path, [*MODEL_OPS, *self._pages, *asked]), code="not_found")
+        allowed = ("POST",) if op or posted else ("GET", "HEAD")
         if page is None or exchange.method not in allowed:
             raise Refused(
                 f"{exchange.path} takes {' or '.join(allowed)}.", code="method_not_allowed", headers={"allow": ", ".join(allowed)}

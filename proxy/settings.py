@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints, WithJsonSchema
 
 from ..call.amounts import Duration, Number, Size
 from ..exporters.settings import Telemetry
@@ -109,6 +109,13 @@ def moment(value: object) -> datetime:
         raise ValueError("must be a date within the calendar") from None
 
 
+def _token(value: SecretStr) -> SecretStr:
+    # A header's value, and nothing to be guessed: whoever has it reads every team's rows.
+    if not re.fullmatch(r"[!-~]{16,4096}", value.get_secret_value()):
+        raise ValueError("must be 16 or more characters without spaces, such as `openssl rand -hex 32` makes")
+    return value
+
+
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 ModelName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
 Host = Annotated[str, AfterValidator(_host)]
@@ -122,6 +129,7 @@ Port = Annotated[
 Origin = Annotated[str, AfterValidator(_origin)]
 HeaderName = Annotated[str, AfterValidator(_header)]
 KeyHash = Annotated[str, BeforeValidator(_hash), WithJsonSchema({"type": "string", "pattern": HASH_PATTERN})]
+Token = Annotated[SecretStr, AfterValidator(_token)]
 Moment = Annotated[
     datetime,
     BeforeValidator(moment),
@@ -136,6 +144,8 @@ class Server(Section):
     """The address to listen on. Loopback unless you say otherwise. A change needs a restart."""
     port: Port = 8484
     """The port to listen on; 0 takes any free one. A change needs a restart."""
+    admin_token: Token | None = None
+    """Whoever shows it as `Authorization: Bearer …` may use `/admin`; without it `/admin` is off."""
     max_body: Size = 32 * 1024 * 1024
     """The largest request body. Above: 413 as soon as length or count shows it."""
     max_bodies: Size = 1024**3
