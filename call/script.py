@@ -29,6 +29,8 @@ AnyRule = Rule | Mapping[str, Any] | Chooser
 
 ECHO = Rule()
 LATE = 0.05  # seconds that a late usage chunk waits
+MOST_CHOICES, MOST_INPUTS = 128, 2048  # as OpenAI takes: what multiplies an answer must not use up the memory
+MOST_SAID = 64 << 20  # characters of all choices together
 _PASSED_HEADERS = ("retry-after", "retry-after-ms")
 
 
@@ -112,11 +114,22 @@ class Script:
             ProviderFault: at the first pull or later, where the rule says so.
         """
         asked = Asked.of(call)
-        rule = self._match(call, asked)
+        rule = _beyond(call, asked) or self._match(call, asked)
         speech = Speech.of(rule, call, asked, serial=serial, created=created)
         if call.head.stream and call.op != "embeddings":
             return _stream(rule, speech, provider)
         return _whole(rule, speech, call, provider)
+
+
+def _beyond(call: Call, asked: Asked) -> Rule | None:
+    """The refusal of a call that asks for more than anybody would say."""
+    given = call.body.get("input") if call.op == "embeddings" else None
+    inputs = len(given) if isinstance(given, list) and given and not isinstance(given[0], int) else 1
+    if call.head.n > MOST_CHOICES or call.head.n * len(asked.last) > MOST_SAID:
+        return Rule(fault=Refusal(status=400, message=f"'n' must be at most {MOST_CHOICES}, and less for a long text.", param="n"))
+    if inputs > MOST_INPUTS:
+        return Rule(fault=Refusal(status=400, message=f"'input' must be at most {MOST_INPUTS} inputs.", param="input"))
+    return None
 
 
 async def _stream(rule: Rule, speech: Speech, provider: str) -> AsyncGenerator[Event, None]:

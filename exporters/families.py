@@ -131,7 +131,7 @@ class AttemptSeries:
         tried = _labels((semconv.DEPLOYMENT_NAME, kind.provider), (semconv.ATTEMPT_OUTCOME, kind.outcome))
         self.base: Labels = ((semconv.GEN_AI_OPERATION_NAME, kind.operation), *asked, *answered, *server)
         self._all = all
-        self._answers: dict[tuple[str, bool], AnswerSeries] = {}
+        self._answers: dict[tuple[str, bool, bool], AnswerSeries] = {}
         self.attempts = all.attempts.series(asked + tried + failed)
         self.http = all.http_client.series(_exchange(server, kind.status, kind.error)) if server else None
         told = _Told(all, kind.operation)
@@ -144,11 +144,11 @@ class AttemptSeries:
         self.cache_write = told.count(all.cache_write, self.base) if kind.cache_write else None
         self.reasoning = told.count(all.reasoning, self.base) if kind.reasoning else None
 
-    def answer(self, error: str, *, streamed: bool) -> AnswerSeries:
-        """Of the calls that are answered by such attempts. `streamed`: well, and the times of their tokens are known."""
-        found = self._answers.get((error, streamed))
+    def answer(self, error: str, *, first: bool, tokens: bool) -> AnswerSeries:
+        """Of the calls that are answered by such attempts. `first` and `tokens`: when those came is known."""
+        found = self._answers.get((error, first, tokens))
         if found is None:
-            found = self._answers[error, streamed] = AnswerSeries(self._all, self.base, error, streamed=streamed)
+            found = self._answers[error, first, tokens] = AnswerSeries(self._all, self.base, error, first=first, tokens=tokens)
         return found
 
 
@@ -173,14 +173,14 @@ class _Told:
 
 
 class AnswerSeries:
-    """Of a call that a provider answered, as its caller saw it."""
+    """Of calls that providers answered, as their callers saw it."""
 
     __slots__ = ("duration", "first", "per_token")
 
-    def __init__(self, all: Families, base: Labels, error: str, *, streamed: bool) -> None:
+    def __init__(self, all: Families, base: Labels, error: str, *, first: bool, tokens: bool) -> None:
         self.duration = all.answers.series(base + _labels((semconv.ERROR_TYPE, error)))
-        self.first = all.first_token.series(base) if streamed else None
-        self.per_token = all.per_token.series(base) if streamed else None
+        self.first = all.first_token.series(base) if first else None
+        self.per_token = all.per_token.series(base) if tokens else None
 
 
 def _labels(*pairs: tuple[str, str | int | None]) -> Labels:

@@ -131,13 +131,13 @@ class Measures:
         """What the caller saw of its provider, waiting and failed attempts included."""
         duration = max(seen.ended - seen.started, 0.0)
         streamed = seen.stream and seen.first_content > 0 and seen.outcome in ENDED_WELL
-        series = served.answer(error, streamed=streamed)
+        tokens = _believed(seen.usage.output) if seen.usage is not None and streamed else 0
+        series = served.answer(error, first=streamed, tokens=tokens > 1)
         series.duration.record(duration, mark)
-        if series.first is not None and series.per_token is not None:
+        if series.first is not None:
             first = min(max(seen.first_content - seen.started, 0.0), duration)
             series.first.record(first, mark)
-            tokens = _believed(seen.usage.output) if seen.usage is not None else 0
-            if tokens > 1:
+            if series.per_token is not None:
                 series.per_token.record((duration - first) / (tokens - 1), mark)
 
     def _decided(self, note: Note, mark: Mark | None) -> None:

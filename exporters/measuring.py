@@ -7,15 +7,19 @@ measures first what still waits, so that what they show is never old. Nothing of
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from ..call.seen import Seen
 from .alone import alone
-from .measures import Measures
+from .families import GenaiNames
+from .measures import Cost, Measures
 from .metrics import Metric, Metrics
 from .model_names import ModelNames
+from .otlp_config import Exemplars, OtlpConfig
 from .pace import Pace
 from .sources import Sources, observe
 
@@ -109,9 +113,26 @@ class Measuring:
                 return
             if alone(self._measures.measure, seen) is not None:
                 self.unmeasured += 1
-            self._pace.rest()
+            self._pace.rest(hurry=len(queue) * 4 > self._most)
 
     def _dropped(self) -> dict[tuple[str, str], int]:
         own = {"queue_full": self.pushed_out, "invalid": self.unmeasured, "overflow": self._metrics.overflowed}
         found = {(SIGNAL, reason): number for reason, number in own.items() if number}
         return {**(self._elsewhere() if self._elsewhere is not None else {}), **found}
+
+
+def measuring(
+    models: ModelNames,
+    config: OtlpConfig,
+    *,
+    names: GenaiNames = "both",
+    sources: Sources | None = None,
+    cost: Cost | None = None,
+    now: Callable[[], int] = time.time_ns,
+) -> Measuring:
+    """The recorder that counts, with instruments of its own. Its exemplars are of calls whose spans are sent, unless `config` says
+    otherwise."""
+    which: Mapping[Exemplars, Callable[[Seen], bool]] = {"always_on": lambda _: True, "always_off": lambda _: False}
+    metrics = Metrics(now=now)
+    measures = Measures(metrics, models, names=names, exemplars=which.get(config.exemplars, config.sampling.keeps), cost=cost)
+    return Measuring(metrics, measures, sources)

@@ -125,7 +125,8 @@ class Buckets:
 
     def point(self) -> Spread:
         marked = tuple(_exemplar(each) for each in self.exemplars if each is not None)
-        return Spread(self.labels, tuple(self.counts), self.sum, self.low, self.high, marked)
+        low, high = (self.low, self.high) if self.low <= self.high else (None, None)
+        return Spread(self.labels, tuple(self.counts), self.sum, low, high, marked)
 
 
 def _exemplar(marked: tuple[float, Mark]) -> Exemplar:

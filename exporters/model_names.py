@@ -43,7 +43,7 @@ class ModelNames:
 
     def route(self, model: str) -> str:
         """The entry of the configuration that a call for this model goes by."""
-        return self._known.get(model) or self._pattern(model) or (semconv.OTHER_MODEL if model else "")
+        return (self._known.get(model) or self._pattern(model) or semconv.OTHER_MODEL) if model else ""
 
     def answered(self, named: str, model: str) -> str:
         """What the answer's model is called, if the model that was asked for is called `named`. Who is asked under any name may answer

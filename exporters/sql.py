@@ -218,7 +218,7 @@ class _Running:
 
 
 def _unavailable(problem: str) -> OurFault:
-    return OurFault("Usage can't be read now; try again soon.", code="state_unavailable", detail=problem)
+    return OurFault("Usage can't be read now; try again soon.", code="state_unavailable", headers={"retry-after": "3"}, detail=problem)
 
 
 def team_views(database: str, team: str) -> list[str]:

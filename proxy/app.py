@@ -21,6 +21,7 @@ from .changes import differences
 from .config import Config, Kinds
 from .endpoints import Endpoints
 from .gateway import Gateway
+from .local_socket import LocalSocket
 from .mistakes import ConfigMistakes, Mistake
 from .reload import Reload
 from .server import Address, Server
@@ -55,6 +56,7 @@ class App:
         self.client = client or upstream_for(setting.environ)
         self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock, setting.usage)
         self.server = Server(self.endpoints, config.server)
+        self.socket = LocalSocket(setting.usage.path, self.endpoints.local, config.server) if setting.usage else None
         self.reload = Reload(config, load=self._load, apply=self._apply, refused=self._refused)
 
     @property
@@ -76,6 +78,8 @@ class App:
         if self.setting.usage is not None:
             await self.setting.usage.start()
         address = await self.server.start(self._host, limits.port if port is None else port)
+        if self.socket is not None:
+            await self.socket.start()
         if self.config.path is not None:
             self.reload.start()
         self._watching.enter_context(watching_dropped(self._layer_dropped, of=is_layer, listed=False))
@@ -88,6 +92,8 @@ class App:
         await self.reload.stop()
         await self.client.aclose()
         await asyncio.to_thread(self.setting.recorder.flush)
+        if self.socket is not None:
+            await self.socket.aclose()
         if self.setting.usage is not None:
             await self.setting.usage.aclose()
         self._watching.close()

@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__
-from .commands.choices import Format, Level
+from .commands.choices import Format, Level, Shape
 from .commands.failure import FAILED, INTERRUPTED, UNUSABLE, Failure
 from .mistakes import ConfigMistakes, as_text
 
@@ -172,6 +172,28 @@ def schema() -> int:
     from .commands.schema import schema as run
 
     return run()
+
+
+@app.command(rich_help_panel="Look")
+def sql(
+    query: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over calls, attempts, decisions and the views of usage.")],
+    config: File = None,
+    shape: Annotated[Shape | None, typer.Option("--format", help="Default: by the name of the output file, else table.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to. Default: here.")] = None,
+    param: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A value for $NAME, or 1=VALUE for $1. Repeat it.")] = None,
+) -> int:
+    r"""Ask usage with SQL, while the gateway runs or not.
+
+    Every call that ended before is seen. docs/usage.md has the tables and examples.
+
+    Examples:
+      spangate sql "SELECT * FROM usage_by_team"
+      spangate sql "SELECT id, cost FROM calls WHERE team = \$team" --param team=search -o search.csv
+    """
+    from .commands.sql import Wanted
+    from .commands.sql import sql as run
+
+    return run(Wanted(query, config, shape, out, param or ()), os.environ)
 
 
 @keys.command("new")

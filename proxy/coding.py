@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from typing import Protocol
 
@@ -44,6 +45,8 @@ class Inflated:
 
     async def read(self) -> bytes:
         while data := self._left or await self._body.read():
+            if self._left:  # nobody waits for the network: others get their turn
+                await asyncio.sleep(0)
             piece = self._step(data)
             if piece:
                 return piece

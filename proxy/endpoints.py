@@ -70,6 +70,7 @@ class Endpoints:
             "/healthz": pages.healthz,
             "/readyz": self._readyz,
         }
+        self._usage = usage
         desk = Desk(usage)
         self._asked: Mapping[str, Reply] = {"/usage/sql": desk.team, "/admin/sql": desk.admin}
         self._local: Mapping[str, Reply] = {"/admin/sql": desk.local}
@@ -117,7 +118,7 @@ class Endpoints:
         await page(exchange, gateway)
 
     async def _readyz(self, exchange: Exchange, gateway: Gateway) -> None:
-        await pages.readyz(exchange, gateway, draining=self.draining, reload_error=self.reload_error)
+        await pages.readyz(exchange, gateway, draining=self.draining, reload_error=self.reload_error, usage=self._usage)
 
     async def _model_call(self, exchange: Exchange, gateway: Gateway, op: Op) -> None:
         seen = self._open(exchange, gateway, op)

@@ -46,7 +46,7 @@ _TEXTS = {
         "`GET /v1/models` lists what the key may use. `message` names the nearest one.",
     ),
     "not_found": (
-        "There is nothing at this path.",
+        "There is nothing at this path, or what it leads to is not configured: usage, or the admin token.",
         "A client's base_url ends in `/v1`, such as http://127.0.0.1:8484/v1.",
     ),
     "method_not_allowed": ("The path exists, the method doesn't fit.", "The header `allow` names the methods that do."),
@@ -90,7 +90,7 @@ _TEXTS = {
     ),
     "draining": ("The gateway is shutting down.", "Send the call to another instance, or again after the restart."),
     "state_unavailable": (
-        "A rule needs the shared counters, and they can't be reached.",
+        "A rule needs the shared counters, or a query the usage database, and that can't be reached.",
         "Try again; whoever runs the gateway: see `/readyz`.",
     ),
     "upstream_timeout": (

@@ -28,9 +28,10 @@ _BODILESS = (204, 304)
 
 
 class Wire(Protocol):
-    """The connection, as an exchange writes to it. `wire` is None once it is lost."""
+    """The connection, as an exchange writes to it. `wire` is None once it is lost; `written` counts its bytes."""
 
     wire: asyncio.Transport | None
+    written: int
 
     @property
     def writing_paused(self) -> bool: ...
@@ -178,6 +179,7 @@ class HttpExchange:
         wire = self._connection.wire
         if wire is None or wire.is_closing():
             raise ConnectionResetError("The client has left.")
+        self._connection.written += len(data)
         wire.write(data)
 
     async def _room(self) -> None:

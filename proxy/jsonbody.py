@@ -1,9 +1,9 @@
 """A request body from bytes to fields: which JSON we take, and what we say of the rest.
 
-One fast pass (msgspec, top-level names to raw bytes) does the work; what it refuses, the strict standard parser decides. Refused
-are: what is not UTF-8, not an object, nested deeper than 128, holds NaN or Infinity (RFC 8259 has neither), or names a top-level
-field twice (a policy would read one value and the provider the other). A lone surrogate is JSON, so it is taken, and goes out as
-the escape that it came as.
+One fast pass (msgspec, top-level names to raw bytes) does the work. Refused are: what is not UTF-8, not an object, nested deeper than
+128, holds NaN or Infinity (RFC 8259 has neither), or names a top-level field twice (a policy would read one value and the provider
+the other). A lone surrogate is JSON, so it is taken, and goes out as the escape that it came as. The standard parser, which holds the
+loop up for a tenth of a second a MiB, only finds the words for what is refused, and only if that is short.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import asyncio
 import codecs
 import json
 import re
-from collections.abc import Mapping
-from itertools import accumulate
+from collections.abc import AsyncIterator, Mapping
+from itertools import accumulate, product
 from typing import Any
 
 import msgspec
@@ -26,7 +26,8 @@ _SLICE = 16384  # bytes that are looked over before the loop gets a turn
 _LONG = 1 << 20  # bytes up to which a quick look is quick
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_NAME = re.compile(rb'\s*[{,]\s*"([^"\\]*)"\s*:\s*')  # of what is known to be JSON, where \s is all its white space
+_NAME = re.compile(rb'\s*[{,]\s*"((?:[^"\\]++|\\.)*+)"\s*:\s*')  # of what is known to be JSON, where \s is all its white space
+_SURROGATES = [b"\\u%c%c" % pair for pair in product(b"dD", b"89abcdefABCDEF")]
 _NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"[]{}')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: one level down, one level up
 
@@ -41,11 +42,12 @@ async def read_body(raw: bytes) -> Body:
     try:
         fields: Mapping[str, msgspec.Raw] = _fields(raw)
     except (msgspec.DecodeError, RecursionError):
-        return await _strictly(raw)
+        return await _with_surrogates(raw)
     if not _harmless(raw):
         await _look_over(raw)
-    if not await _each_once(raw, fields):
-        return await _strictly(raw)
+    if len(raw) != 1 + sum([len(name.encode()) + len(value) + 4 for name, value in fields.items()]):  # bytes are left for a second one
+        async for _ in _members(raw, fields):
+            pass
     return Body(fields, raw)
 
 
@@ -136,50 +138,48 @@ class _Nesting:
         return outside
 
 
-async def _each_once(raw: bytes, fields: Mapping[str, msgspec.Raw]) -> bool:
-    """Whether these names and values, in order, are all that stands in `raw`: then no name came twice.
-
-    False also for names that are written with escapes; the strict parser knows.
+async def _members(text: bytes, fields: Mapping[str, msgspec.Raw]) -> AsyncIterator[tuple[slice, slice]]:
+    """Where each name and value stands. These are all that is in `text`, in this order, or a name came twice: the first field that
+    differs is one that was there before, or one whose value another took the place of.
     """
-    if len(raw) == 1 + sum([len(name.encode()) + len(value) + 4 for name, value in fields.items()]):
-        return True  # not a byte is left for a second one
-    at = 0
+    at, given = 0, ""
     for number, (name, value) in enumerate(fields.items(), 1):
-        found = _NAME.match(raw, at)
-        if found is None or found[1] != name.encode() or not raw.startswith(value, found.end()):
-            return False
+        found = _NAME.match(text, at)
+        given = _unquoted(found[1]) if found else given  # none: the value before was a number, and this one the start of it
+        if found is None or given != name or not text.startswith(value, found.end()):
+            raise _twice(given)
         at = found.end() + len(value)
+        yield slice(*found.span(1)), slice(found.end(), at)
         if number % 1024 == 0:
             await asyncio.sleep(0)
-    return not fields or raw[at:].strip() == b"}"
+    if fields and text[at:].strip() != b"}":
+        found = _NAME.match(text, at)
+        raise _twice(_unquoted(found[1]) if found else given)
 
 
-async def _strictly(raw: bytes) -> Body:
-    """The standard parser's view of what msgspec refused or could not vouch for."""
-    await _turn(raw)
-    names: list[str] = []
+def _unquoted(name: bytes) -> str:
+    return json.loads(b'"%b"' % name) if b"\\" in name else name.decode()
 
-    def outermost_last(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names[:] = [name for name, _ in pairs]
-        return dict(pairs)
 
+def _twice(name: str) -> CallerFault:
+    shown = name[:64].encode("ascii", "backslashreplace").decode("ascii")
+    return CallerFault(f"The body names {shown!r} twice; say it once.", param=shown)
+
+
+async def _with_surrogates(raw: bytes) -> Body:
+    """What msgspec refused, and takes if lone surrogates are all that it minds: with every surrogate written as another character, of
+    as many bytes, each field stands where it stood.
+    """
+    text = raw
+    for begun in _SURROGATES:
+        await _turn(raw)
+        text = text.replace(begun, b"\\u00")
     try:
-        text = raw.decode()
-        value = _decoder(object_pairs_hook=outermost_last).decode(text)
-    except RecursionError:
-        raise CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.") from None
-    except UnicodeDecodeError as error:
-        raise CallerFault(f"The body is not UTF-8 (byte {error.start + 1}).") from None
-    except json.JSONDecodeError as error:
-        said = error.msg.lower().removesuffix(" at")
-        raise CallerFault(f"The body is not JSON: {said} at line {error.lineno}, column {error.colno}.") from None
-    if not isinstance(value, dict):
-        raise CallerFault("The body must be a JSON object.")
-    _no_duplicate(names)
-    if _depth(value) > MAX_DEPTH:
-        raise CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.")
-    await _turn(raw)
-    return Body(_cut(text, names), raw)
+        fields: Mapping[str, msgspec.Raw] = _fields(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _refusal(raw, error) from None
+    await _look_over(raw)
+    return Body({_unquoted(raw[name]): raw[value] async for name, value in _members(text, fields)}, raw)
 
 
 async def _turn(raw: bytes) -> None:
@@ -187,50 +187,33 @@ async def _turn(raw: bytes) -> None:
         await asyncio.sleep(0)
 
 
-def _decoder(**hooks: Any) -> json.JSONDecoder:
+def _refusal(raw: bytes, error: Exception) -> CallerFault:
+    """Why these bytes are no body."""
+    if isinstance(error, RecursionError):
+        return CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.")
+    found = _strictly(raw) if len(raw) <= _LONG else None
+    if found is None and isinstance(error, msgspec.ValidationError):
+        found = CallerFault("The body must be a JSON object.")
+    return found or CallerFault(f"The body is not JSON: {str(error).removeprefix('JSON is malformed: ').lower()}.")
+
+
+def _strictly(raw: bytes) -> CallerFault | None:
+    """What the standard parser says of it; None if it takes it."""
     # Numbers stay text: nobody reads them here, and Python refuses to convert an integer of 5000 digits.
-    return json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant, **hooks)
+    decoder = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant)
+    try:
+        decoder.decode(raw.decode())
+    except CallerFault as fault:
+        return fault
+    except RecursionError:
+        return CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.")
+    except UnicodeDecodeError as error:
+        return CallerFault(f"The body is not UTF-8 (byte {error.start + 1}).")
+    except json.JSONDecodeError as error:
+        said = error.msg.lower().removesuffix(" at")
+        return CallerFault(f"The body is not JSON: {said} at line {error.lineno}, column {error.colno}.")
+    return None
 
 
 def _no_constant(name: str) -> Any:
     raise CallerFault(f"The body is not JSON: {name} is not a JSON number.")
-
-
-def _no_duplicate(names: list[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            shown = name[:64].encode("ascii", "backslashreplace").decode("ascii")
-            raise CallerFault(f"The body names {shown!r} twice; say it once.", param=shown)
-        seen.add(name)
-
-
-def _depth(value: Any) -> int:
-    """Nesting of a parsed value, its own level counted; level by level, so that depth costs no stack."""
-    deep = 0
-    level: list[Any] = [value]
-    while level and deep <= MAX_DEPTH:
-        deep += 1
-        parts = [part for item in level for part in (item.values() if isinstance(item, dict) else item)]
-        level = [part for part in parts if isinstance(part, list | dict)]
-    return deep
-
-
-def _cut(text: str, names: list[str]) -> dict[str, bytes]:
-    """The top-level fields of a good document as the bytes that they came as."""
-    value_at = _decoder().raw_decode
-    fields: dict[str, bytes] = {}
-    at = text.index("{")
-    for name in names:
-        _, at = value_at(text, _after_space(text, at + 1))
-        start = _after_space(text, text.index(":", at) + 1)
-        _, at = value_at(text, start)
-        fields[name] = text[start:at].encode()
-        at = _after_space(text, at)  # the comma
-    return fields
-
-
-def _after_space(text: str, at: int) -> int:
-    while text[at] in " \t\r\n":
-        at += 1
-    return at

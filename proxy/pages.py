@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..call.errors import Refused
+from ..exporters.spool_recorder import SpoolRecorder
 from .error_pages import PAGES, listed
 from .exchange import Exchange
 from .gateway import Gateway
@@ -37,11 +38,21 @@ async def healthz(exchange: Exchange, gateway: Gateway) -> None:
     await _json(exchange, {"status": "alive"})
 
 
-async def readyz(exchange: Exchange, gateway: Gateway, *, draining: bool, reload_error: str) -> None:
-    told: dict[str, Any] = {"status": "draining" if draining else "ready", "config_version": gateway.config.version}
+async def readyz(exchange: Exchange, gateway: Gateway, *, draining: bool, reload_error: str, usage: SpoolRecorder | None = None) -> None:
+    """Ready for calls: what an earlier process left in the spool is in the database, and nobody has asked us to stop."""
+    status = "draining" if draining else "ready" if usage is None or usage.state.replayed else "replaying"
+    told: dict[str, Any] = {"status": status, "config_version": gateway.config.version}
     if reload_error:
         told["config_reload_failed"] = reload_error
-    await _json(exchange, told, 503 if draining else 200)
+    if usage is not None:
+        told |= _usage(usage)
+    await _json(exchange, told, 200 if status == "ready" else 503)
+
+
+def _usage(usage: SpoolRecorder) -> dict[str, Any]:
+    """What keeps rows from the database just now, and what was lost; nothing where all is well."""
+    losses = {"usage_lost": usage.spooling.lost, "usage_broken": usage.state.broken}
+    return ({"usage": usage.problem} if usage.problem else {}) | {name: count for name, count in losses.items() if count}
 
 
 async def error_page(exchange: Exchange, gateway: Gateway) -> None:

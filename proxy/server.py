@@ -11,7 +11,7 @@ import logging
 import socket
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
@@ -20,8 +20,9 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from ..call.errors import CallerFault, SpangateError
-from .endpoints import Endpoints, draining
+from .endpoints import Running, draining
 from .errors import error_body, status_of
+from .exchange import Exchange
 from .http_exchange import HttpExchange, head_of
 from .settings import Server as Limits
 
@@ -45,9 +46,10 @@ class Connection(RequestHandler):
         "head_since",
         "limits",
         "refused",
-        "stuck_bytes",
         "stuck_since",
+        "taken",
         "wire",
+        "written",
     )
 
     def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:
@@ -60,9 +62,10 @@ class Connection(RequestHandler):
         self.head_bytes = 0
         self.head_since = 0.0
         self.refused = 0.0
-        self.stuck_bytes = 0
         self.stuck_since = 0.0
+        self.taken = 0
         self.wire: asyncio.Transport | None = None
+        self.written = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.head_since = self._loop.time()
@@ -136,11 +139,12 @@ class Connection(RequestHandler):
             self.body.set_exception(TimeoutError("The request body did not arrive in time."))
             self.body = None
         waiting = wire.get_write_buffer_size()
-        if not waiting or waiting < self.stuck_bytes or not self.stuck_since:
+        taken = self.written - waiting  # what waits tells nothing: it is as much again as soon as a reader took some
+        if not waiting or taken > self.taken or not self.stuck_since:
             self.stuck_since = now if waiting else 0.0
         elif now - self.stuck_since > self.limits.write_timeout:
             wire.abort()
-        self.stuck_bytes = waiting
+        self.taken = taken
 
     def _give_up(self) -> None:
         if self.head_bytes:
@@ -201,10 +205,19 @@ class Address:
         return f"http://{host}:{self.port}"
 
 
-class Server:
-    """Endpoints on a port. `start`, then `drain` once."""
+class Answering(Protocol):
+    """What answers requests. `running` are the calls that a drain waits for."""
 
-    def __init__(self, endpoints: Endpoints, limits: Limits) -> None:
+    draining: bool
+    running: set[Running]
+
+    async def __call__(self, exchange: Exchange) -> None: ...
+
+
+class Server:
+    """Something that answers, on a port or a socket. `start` or `start_on`, then `drain` once."""
+
+    def __init__(self, endpoints: Answering, limits: Limits) -> None:
         self.endpoints = endpoints
         self._limits = limits
         self._http: _Http | None = None
@@ -221,7 +234,16 @@ class Server:
         Raises:
             OSError: the address can't be had.
         """
-        loop = asyncio.get_running_loop()
+        self._listener = await asyncio.get_running_loop().create_server(self._begun(), host, port, backlog=1024)
+        self._look_around()
+        return _address(self._listener.sockets, host)
+
+    async def start_on(self, sock: socket.socket) -> None:
+        """Listen on a Unix socket that is bound."""
+        self._listener = await asyncio.get_running_loop().create_unix_server(self._begun(), sock=sock)
+        self._look_around()
+
+    def _begun(self) -> _Http:
         limits = self._limits
         self._http = _Http(
             self._exchange,
@@ -236,9 +258,7 @@ class Server:
             max_headers=256,
             read_bufsize=READ,
         )
-        self._listener = await loop.create_server(self._http, host, port, backlog=1024)
-        self._look_around()
-        return _address(self._listener.sockets, host)
+        return self._http
 
     def limit(self, limits: Limits) -> None:
         """New limits, for connections that come from now on."""

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from spangate.call.clock import SYSTEM, Clock
 from spangate.call.seen import Seen
+from spangate.exporters.record import Fanout
 from spangate.proxy import config
 from spangate.proxy.app import App, Setting
 from spangate.proxy.server import Address
+from spangate.proxy.telling import usage_of
 from spangate.proxy.upstream import Upstream
 
 KINDS = config.Kinds()  # found once: to look for plug-ins takes longer than most tests
@@ -81,7 +83,9 @@ async def gateway(
     path.write_text(yaml, encoding="utf-8")
     kept = Kept()
     environ = environ or {}
-    app = App(config.load(path, environ=environ, kinds=KINDS), Setting(kept, environ, clock))
+    loaded = config.load(path, environ=environ, kinds=KINDS)
+    usage = usage_of(loaded)
+    app = App(loaded, Setting(Fanout(kept, usage) if usage else kept, environ, clock, usage=usage))
     running = Running(app, await app.start("127.0.0.1", 0), kept)
     try:
         yield running

@@ -21,3 +21,11 @@ class Level(StrEnum):
     info = "info"
     warning = "warning"
     error = "error"
+
+
+class Shape(StrEnum):
+    """How rows are shown."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"

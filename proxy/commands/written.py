@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from ...exporters.usage_settings import Price, Usage
 from ..config import DEFAULT_FILE
-from ..document import Document, read
+from ..document import Document, path_text, read
 from ..mistakes import ConfigMistakes, Mistake
 from ..server import Address
 from ..settings import Key, Server
 from .failure import unusable
+
+S = TypeVar("S", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,34 @@ class Written:
         except ValidationError:
             server = Server()
         return Address(server.host, server.port)
+
+    @property
+    def usage(self) -> Usage | None:
+        """Where rows go, by this file; None: nowhere.
+
+        Raises:
+            Failure: what it says can't be used.
+        """
+        value = self._plain.get("usage")
+        return None if value is None else self._section(Usage, value, "usage")
+
+    @property
+    def prices(self) -> list[Price]:
+        """What it says of prices.
+
+        Raises:
+            Failure: it can't be used.
+        """
+        listed = self._plain.get("prices")
+        return [self._section(Price, price, "prices", number) for number, price in enumerate(listed if isinstance(listed, list) else ())]
+
+    def _section(self, kind: type[S], value: Any, *path: str | int) -> S:
+        if any(self.document.known_bad((*path, name)) for name in _mapping(value)):
+            raise unusable(f"{path_text(path)} of {self.path} names a variable that isn't set here: set it")
+        try:
+            return kind.model_validate(value)
+        except ValidationError:
+            raise unusable(f"{path_text(path)} of {self.path} can't be used: `spangate check -c {self.path}` says why") from None
 
     def own_keys(self) -> Iterator[tuple[str, Key]]:
         """The keys that stand in this file itself, with their team."""

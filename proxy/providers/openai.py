@@ -127,10 +127,14 @@ class OpenAIProvider:
         request_id = ""
         for name, value in answer.headers:
             if name == b"x-request-id":
-                request_id = _text(value)
+                request_id = self._told(value)
             elif name in _PASSED_HEADERS:
-                passed[name.decode()] = _text(value)
+                passed[name.decode()] = self._told(value)
         return Opened(provider=self.name, headers=passed, request_id=request_id)
+
+    def _told(self, value: bytes) -> str:
+        text = _text(value)
+        return text.replace(self._key, "***") if self._key else text
 
     async def models(self) -> list[str]:
         try:

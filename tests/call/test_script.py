@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spangate.call.body import Body
-from spangate.call.call import Call, Head, Target
+from spangate.call.call import Call, Head, Op, Target
 from spangate.call.errors import ProviderFault, UpstreamError
 from spangate.call.events import Closed, Delta, Event, Opened, Usage
 from spangate.call.rules import Answer, Refusal, Reset, Rule
@@ -33,6 +33,23 @@ async def text_of(script: Script, call: Call) -> str:
 
 
 # ---- which rule
+
+
+@pytest.mark.parametrize(
+    ("op", "body", "param"),
+    [
+        ("chat", {"messages": [], "n": 129}, "n"),
+        ("chat", {"messages": [], "n": 10**400, "stream": True}, "n"),
+        ("chat", {"messages": [{"role": "user", "content": "x" * (1 << 20)}], "n": 100}, "n"),
+        ("completions", {"prompt": "x", "n": 2**62}, "n"),
+        ("embeddings", {"input": ["x"] * 2049, "dimensions": 8192}, "input"),
+    ],
+)
+async def test_what_would_take_all_memory_is_refused_as_openai_refuses_it(op: Op, body: dict[str, Any], param: str) -> None:
+    call = Call(op, "m", Body.of({"model": "m", **body}), head=Head(stream="stream" in body, n=body.get("n", 1)))
+    with pytest.raises(UpstreamError) as fault:
+        await events_of(Script(), call)
+    assert (fault.value.status, fault.value.param, fault.value.retryable) == (400, param, False)
 
 
 async def test_the_first_rule_that_fits_answers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import zlib
 from itertools import pairwise
@@ -71,6 +72,17 @@ async def test_a_bomb_comes_out_in_pieces(form: str) -> None:
         sizes.append(len(piece))
     assert sum(sizes) == 20 << 20
     assert max(sizes) <= 1 << 18
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(bytes(20 << 20)), gzip.compress(b"") * 500], ids=["a bomb", "nothing, often"])
+async def test_what_comes_out_of_one_piece_leaves_the_loop_to_others(packed: bytes) -> None:
+    reading = asyncio.create_task(whole(Inflated(Pieces(packed), "gzip"), 30 << 20))
+    turns = 0
+    while not reading.done():
+        turns += 1
+        await asyncio.wait([reading], timeout=0)
+    assert len(await reading) in (0, 20 << 20)
+    assert turns > 50
 
 
 async def test_a_bomb_ends_at_the_cap() -> None:

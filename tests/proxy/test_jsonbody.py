@@ -290,6 +290,36 @@ async def test_a_long_body_leaves_the_loop_to_others(text: str) -> None:
     assert turns > len(raw) >> 15
 
 
+@pytest.mark.parametrize("first", [b'"a":"\\ud83d"', b'"\\u0061":1', b'"a":1,"b":22'], ids=["surrogate", "escaped name", "numbers"])
+@pytest.mark.parametrize("last", [b"}", b',"a":2}', b',"\\u0061":2}'], ids=["once", "twice", "twice, escaped"])
+async def test_nothing_makes_a_long_body_hold_up_the_loop(first: bytes, last: bytes) -> None:
+    """The standard parser would build all of these arrays before anybody else had a turn."""
+    raw = b"{" + first + b',"x":[' + b"[]," * (1 << 20) + b"[]]" + last
+    reading = asyncio.create_task(read_body(raw))
+    turns = 0
+    while not reading.done():
+        turns += 1
+        await asyncio.wait([reading], timeout=0)
+    assert turns > len(raw) >> 15
+    if last == b"}":
+        assert b"".join((await reading).changed(model="m").pieces()) == raw[:-1].replace(b'"\\u0061"', b'"a"') + b',"model":"m"}'
+    else:
+        with pytest.raises(CallerFault, match="names 'a' twice"):
+            await reading
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (b'"]', "The body is not JSON: input data was truncated."),
+        (b'", NaN]}', "The body is not JSON: invalid character (byte 1048586)."),
+        (b'",' + b"[" * 20_000, "The body is nested deeper than 128 levels."),
+    ],
+)
+async def test_a_long_body_is_refused_in_shorter_words(end: bytes, said: str) -> None:
+    assert await refused(b'{"a":["' + b"x" * (1 << 20) + end) == said
+
+
 async def test_a_short_body_is_read_at_once() -> None:
     with pytest.raises(StopIteration) as done:
         read_body(b'{"model":"m"}').send(None)

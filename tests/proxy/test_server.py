@@ -78,6 +78,26 @@ async def test_a_reader_that_takes_a_little_is_not(tmp_path: Path) -> None:
         assert D in read
 
 
+async def test_a_reader_that_is_always_behind_is_not(tmp_path: Path) -> None:
+    """Whenever somebody looks, as much waits for it as before, or more."""
+    async with case(tmp_path, endless()) as it, it.line() as line:
+        it.rows += 1
+        await line.send(it.request(STREAM))
+        (connection,) = it.running.app.server._http.connections  # type: ignore[union-attr]
+        assert isinstance(connection, Connection)
+        now = asyncio.get_running_loop().time()
+        for late in range(10):
+            line.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await full(it)
+            connection.look(now + late * 2 * connection.limits.write_timeout)
+            assert connection.wire is not None
+            assert not connection.wire.is_closing()
+            line.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            written = connection.written
+            while connection.written < written + (4 << 20):
+                await line.reader.read(1 << 20)
+
+
 async def test_new_limits_are_for_new_connections(tmp_path: Path) -> None:
     async with case(tmp_path, HELLO) as it, it.line() as old:
         await old.send(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")

@@ -142,6 +142,14 @@ async def test_a_provider_that_quotes_our_key() -> None:
     assert KEY not in fault.message
 
 
+async def test_a_provider_that_quotes_our_key_in_the_headers_of_a_good_answer() -> None:
+    headers = [("x-request-id", f"of {KEY}"), ("openai-version", KEY)]
+    async with asked(play(http(200, headers, chat_completion("Hello")))) as (provider, _, _):
+        opened = (await told(provider, asking()))[0]
+    assert isinstance(opened, Opened)
+    assert (opened.request_id, dict(opened.headers)) == ("of ***", {"openai-version": "***"})
+
+
 # ---- connections
 
 

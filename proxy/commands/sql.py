@@ -1,0 +1,88 @@
+"""`spangate sql`: usage with SQL, while the gateway runs or not."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...exporters.sql import Answer
+from . import rows
+from .asking import ask, place_of
+from .choices import Shape
+from .demo_page import console
+from .failure import unusable
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line asks for. `shape` None: by the name of `out`, else a table."""
+
+    query: str
+    file: Path | None = None
+    shape: Shape | None = None
+    out: Path | None = None
+    parameters: Sequence[str] = ()
+
+
+def sql(wanted: Wanted, environ: Mapping[str, str]) -> int:
+    """Ask, and show the answer.
+
+    Raises:
+        Failure: it can't be run, or nobody can be asked.
+        ConfigMistakes: the configuration can't be read.
+    """
+    given = parameters(wanted.parameters)
+    answer = ask(place_of(wanted.file, environ), wanted.query, given)
+    shape = wanted.shape or _by_name(wanted.out)
+    if wanted.out is not None:
+        wanted.out.write_text(_whole(answer, shape), encoding="utf-8")
+    elif shape is Shape.table and sys.stdout.isatty():
+        rows.shown(answer, console())
+    else:
+        text = _whole(answer, shape)
+        print("\n".join(map(rows.plain, text.split("\n"))) if sys.stdout.isatty() else text, end="")  # noqa: T201
+    if answer.truncated:
+        print(f"spangate: these are the first {len(answer.rows)} rows; there are more", file=sys.stderr)  # noqa: T201
+    return 0
+
+
+def parameters(given: Sequence[str]) -> dict[str, Any]:
+    """`NAME=VALUE` for `$NAME`, `1=VALUE` for `$1`; a value that is JSON is that, any other is a text.
+
+    Raises:
+        Failure: it is none of these.
+    """
+    found: dict[str, Any] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*|[1-9][0-9]?", name):
+            raise unusable(f"--param {rows.plain(each)}: must be NAME=VALUE for $NAME, or 1=VALUE for $1")
+        if name in found:
+            raise unusable(f"--param {name} is given twice")
+        found[name] = _value(text)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, dict | list) else value
+
+
+def _by_name(out: Path | None) -> Shape:
+    return {".csv": Shape.csv, ".json": Shape.json}.get(out.suffix.lower(), Shape.table) if out else Shape.table
+
+
+def _whole(answer: Answer, shape: Shape) -> str:
+    if shape is Shape.csv:
+        return rows.as_csv(answer)
+    if shape is Shape.json:
+        return rows.as_json(answer)
+    return "".join(f"{line}\n" for line in rows.table(answer))

@@ -1,0 +1,107 @@
+"""proxy/local_socket.py: who gets in beside the database, and what becomes of the socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spangate.proxy.local_socket import LONGEST, LocalSocket, bound, reachable, socket_path
+from spangate.proxy.settings import Server
+
+from case import Answer as Reply
+from case import Line, case
+from upstream import chat_answer, play
+
+USAGE: dict[str, Any] = {"usage": {"path": "usage.duckdb"}}
+
+
+async def ask(path: Path, sql: str, *, at: str = "/admin/sql") -> Reply:
+    line = Line(*await asyncio.open_unix_connection(path), [])
+    body = json.dumps({"sql": sql}).encode()
+    await line.send(f"POST {at} HTTP/1.1\r\nHost: spangate\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    try:
+        return await line.answer()
+    finally:
+        await line.close()
+
+
+def sockets(folder: Path) -> list[Path]:
+    return list(folder.glob("*.sock"))
+
+
+async def test_it_answers_without_a_token_and_is_gone_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "usage.duckdb.sock"
+    async with case(tmp_path, play(chat_answer("Hello")), **USAGE) as it:
+        await it.ask()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        answer = await ask(path, "SELECT team FROM calls")
+        assert (answer.status, answer.json()["rows"]) == (200, [["search"]])
+        assert (await ask(path, "DROP TABLE calls")).status == 400
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("at", ["/v1/chat/completions", "/usage/sql", "/admin/keys"])
+async def test_nothing_else_is_behind_it(tmp_path: Path, at: str) -> None:
+    async with case(tmp_path, **USAGE):
+        answer = await ask(tmp_path / "usage.duckdb.sock", "SELECT 1", at=at)
+        assert (answer.status, answer.error["code"]) == (404, "not_found")
+
+
+async def test_no_usage_no_socket(tmp_path: Path) -> None:
+    async with case(tmp_path):
+        assert sockets(tmp_path) == []
+
+
+async def test_one_that_a_killed_gateway_left_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "usage.duckdb.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    assert path.is_socket()
+    assert not reachable(path)
+    async with case(tmp_path, **USAGE):
+        assert (await ask(path, "SELECT 1")).status == 200
+
+
+async def nothing(exchange: Any) -> None:
+    raise AssertionError("nobody asks")
+
+
+async def test_that_of_a_living_gateway_stays_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with case(tmp_path, **USAGE):
+        second = LocalSocket(tmp_path / "usage.duckdb", nothing, Server())
+        await second.start()
+        assert "another gateway listens there" in caplog.text
+        await second.aclose()
+        assert (await ask(tmp_path / "usage.duckdb.sock", "SELECT 1")).status == 200
+
+
+async def test_it_takes_away_nothing_that_is_not_its_own(tmp_path: Path) -> None:
+    ours = LocalSocket(tmp_path / "x", nothing, Server())
+    await ours.start()
+    ours.path.unlink()
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(ours.path))
+        await ours.aclose()
+        assert ours.path.is_socket()
+
+
+async def test_a_path_that_is_too_long_costs_the_socket_alone(tmp_path: Path) -> None:
+    name = "u" * LONGEST
+    async with case(tmp_path, usage={"path": name}) as it:
+        assert (await it.running.app.setting.usage.sql.query("SELECT 1")).rows == [[1]]  # type: ignore[union-attr]
+        assert [line for line in it.log.lines if "choose a shorter usage.path" in line]
+        assert sockets(tmp_path) == []
+
+
+def test_a_file_of_somebody_elses_stays(tmp_path: Path) -> None:
+    path = socket_path(tmp_path / "u.duckdb")
+    path.write_text("mine")
+    with pytest.raises(OSError, match="in use"):
+        bound(path)
+    assert path.read_text() == "mine"
