@@ -254,10 +254,25 @@ def keys_revoke(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The program."""
+    _open_all()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal of another coding shows ?, not a traceback
     sys.exit(_flushed(_code(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _open_all() -> None:
+    """Standard streams that whoever started us has closed lead nowhere from now on: a socket that gets the number of one is written to
+    by mistake, and libuv ends the process when it is closed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if sys.__stdout__ is None:
+        sys.stdout = os.fdopen(1, "w")
+    if sys.__stderr__ is None:
+        sys.stderr = os.fdopen(2, "w")
 
 
 def _code(arguments: Sequence[str]) -> int:

@@ -50,9 +50,13 @@ async def readyz(exchange: Exchange, gateway: Gateway, *, draining: bool, reload
 
 
 def _usage(usage: SpoolRecorder) -> dict[str, Any]:
-    """What keeps rows from the database just now, and what was lost; nothing where all is well."""
+    """What keeps rows from the database just now, and how many lines were lost; nothing where all is well. Anybody may read this, so
+    it names no folder."""
+    problem = usage.problem
+    for folder in (usage.path.parent.absolute(), usage.path.parent):
+        problem = problem.replace(f"{folder}/", "")
     losses = {"usage_lost": usage.spooling.lost, "usage_broken": usage.state.broken}
-    return ({"usage": usage.problem} if usage.problem else {}) | {name: count for name, count in losses.items() if count}
+    return ({"usage": problem} if problem else {}) | {name: count for name, count in losses.items() if count}
 
 
 async def error_page(exchange: Exchange, gateway: Gateway) -> None:

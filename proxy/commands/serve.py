@@ -56,12 +56,12 @@ def serve(wanted: Wanted, environ: Mapping[str, str]) -> int:
     log = Aside(sys.stderr)
     log_to(log, wanted.level)
     try:
-        return _served(wanted, environ)
+        return _served(wanted, environ, log)
     finally:
         log.finish()
 
 
-def _served(wanted: Wanted, environ: Mapping[str, str]) -> int:
+def _served(wanted: Wanted, environ: Mapping[str, str], log: Aside) -> int:
     check_address(wanted)
     kinds = Kinds()
     config = configured(wanted.file, environ, kinds)
@@ -81,21 +81,24 @@ def _served(wanted: Wanted, environ: Mapping[str, str]) -> int:
         usage=usage,
         kinds=kinds,
     )
+    told = Told(traces_to(collector), rows_to(usage))
+
+    def ready(address: Address) -> None:
+        log.write("".join(f"{line}\n" for line in first_lines(config, address, everyone=wanted.everyone, told=told)))
+
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         try:
-            return runner.run(_serve(config, host, wanted, setting, Told(traces_to(collector), rows_to(usage))))
+            return runner.run(_serve(config, host, wanted.port, setting, ready))
         except OSError as error:
             raise _no_address(error, host, config.server.port if wanted.port is None else wanted.port) from error
 
 
-async def _serve(config: Config, host: str, wanted: Wanted, setting: Setting, told: Told) -> int:
-    app = App(config, setting)
-
-    def ready(address: Address) -> None:
-        for line in first_lines(config, address, everyone=wanted.everyone, told=told):
-            print(line, file=sys.stderr, flush=True)  # noqa: T201 - the talk of a command
-
-    return await run(app, host=host, port=wanted.port, ready=ready)
+async def _serve(config: Config, host: str, port: int | None, setting: Setting, ready: Callable[[Address], None]) -> int:
+    try:
+        app = App(config, setting)
+    except ValueError as error:  # a proxy that the environment names
+        raise unusable(str(error)) from None
+    return await run(app, host=host, port=port, ready=ready)
 
 
 def new_loop() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -179,10 +179,6 @@ def files() -> int:
     return psutil.Process().num_fds()
 
 
-def rss() -> int:
-    return psutil.Process().memory_info().rss
-
-
 # ---- new configurations, and the end, under that load
 
 
@@ -223,20 +219,26 @@ async def test_reloads_and_sigterm_under_load_lose_nothing(tmp_path: Path) -> No
 async def test_five_hundred_streams(tmp_path: Path, seconds: float, pace: float) -> None:
     events = int(seconds / pace)
     steady = play(sse_head(), *[(chunk(C("nonce-x-")), pace)] * events, chunk(F("stop")) + chunk(D) + LAST_CHUNK)
-    async with Misbehaving(steady) as up, case(tmp_path, up) as it:
-        await it.works()
-        before = files()
-        streams = [asyncio.create_task(it.ask({"stream": True})) for _ in range(500)]
-        await up.request(499)
-        health = [await healthy(it) for _ in range(30)]
-        largest = rss()
-        answers = await asyncio.gather(*streams)
-        print(f"500 streams: health {median(health) * 1000:.1f} ms, RSS {largest / (1 << 20):.0f} MiB")
-        assert {(answer.status, answer.body.count(b"nonce-x-"), answer.body.endswith(D)) for answer in answers} == {(200, events, True)}
-        assert median(health) < 0.05
-        assert largest < 400 << 20
-        await until(lambda: files() <= before + 2 * up.open)
-        assert up.open <= 257  # what the pool keeps
+    async with Misbehaving(steady) as up:
+        with serving(tmp_path, up.base_url) as program:
+            everything = asyncio.create_task(program.end(300))
+            gateway, it = psutil.Process(program.process.pid), program.case(up)
+            await healthy(it)
+            before = gateway.num_fds()
+            streams = [asyncio.create_task(it.ask({"stream": True})) for _ in range(500)]
+            await up.request(499)
+            health = [await healthy(it) for _ in range(30)]
+            largest = gateway.memory_info().rss
+            answers = await asyncio.gather(*streams)
+            print(f"500 streams: health {median(health) * 1000:.1f} ms, RSS {largest / (1 << 20):.0f} MiB")
+            assert {(answer.status, answer.body.count(b"nonce-x-"), answer.body.endswith(D)) for answer in answers} == {(200, events, True)}
+            assert median(health) < 0.05
+            assert largest < 400 << 20
+            await until(lambda: gateway.num_fds() <= before + 257)  # what the pool keeps
+            assert up.open <= 257
+            program.process.send(signal.SIGTERM)
+            ran, calls = await everything
+    assert (ran.code, {call["outcome"] for call in calls}, len(calls)) == (0, {"completed"}, 500)
 
 
 async def healthy(it: Case) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,27 @@ async def test_health_and_readiness(tmp_path: Path) -> None:
         assert ready.json()["config_version"] == it.running.app.config.version
         it.running.app.endpoints.reload_error = "spangate.yaml:3:1: models: unknown key"
         assert (await it.ask(path="/readyz", method="GET", key="")).json()["config_reload_failed"].endswith("unknown key")
+
+
+async def test_it_is_ready_once_what_was_left_is_in_the_database(tmp_path: Path) -> None:
+    async with case(tmp_path, usage={"path": "usage.duckdb"}) as it:
+        async with asyncio.timeout(3):
+            while (ready := await it.ask(path="/readyz", method="GET", key="")).status != 200:
+                assert ready.json()["status"] == "replaying"
+        assert set(ready.json()) == {"status", "config_version"}
+
+
+async def test_a_database_that_can_not_be_had_is_told_and_its_folder_is_not(tmp_path: Path) -> None:
+    (tmp_path / "usage.duckdb").write_bytes(b"nothing of the kind" * 1000)
+    async with case(tmp_path, usage={"path": "usage.duckdb"}) as it:
+        await it.works()
+        async with asyncio.timeout(3):
+            while "usage" not in (told := (await it.ask(path="/readyz", method="GET", key=""))).json():
+                pass
+        assert (told.status, told.json()["status"]) == (503, "replaying")
+        assert told.json()["usage"].startswith("usage rows wait in usage.duckdb.spool: ")
+        assert str(tmp_path) not in told.json()["usage"]
+        it.log.unhandled.clear()  # the log has told of it, as it must
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/key", "/healthz", "/readyz"])
