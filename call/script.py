@@ -78,10 +78,13 @@ class Script:
             listed = yaml.safe_load(path.read_bytes())
         except OSError as error:
             raise ScriptMistakes([f"{path}: {(error.strerror or 'cannot be read').lower()}"]) from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except RecursionError:
+            raise ScriptMistakes([f"{path}: nested too deep"]) from None
+        except (yaml.YAMLError, ValueError) as error:  # a value: what is not UTF-8, or a 30th of February
             mark = getattr(error, "problem_mark", None)
+            told = error if type(error) is ValueError else "it is not UTF-8"
             place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else f"{path}"
-            raise ScriptMistakes([f"{place}: not YAML: {getattr(error, 'problem', None) or 'it is not UTF-8'}"]) from None
+            raise ScriptMistakes([f"{place}: not YAML: {getattr(error, 'problem', None) or told}"]) from None
         try:
             return cls.parse([] if listed is None else listed)
         except ScriptMistakes as mistakes:

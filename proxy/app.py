@@ -127,11 +127,15 @@ class App:
 
     def _apply(self, new: Config) -> None:
         old = self.config
+        try:
+            gateway = self._gateway(new)
+        except ValueError as error:  # a file of a provider's that was good a moment ago
+            raise ConfigMistakes([Mistake(str(new.path), 0, 0, "providers", str(error))]) from None
         for line in differences(old, new):
             log.info("configuration: %s", line)
         for path in old.needs_restart(new):
             log.warning("configuration: %s waits for a restart", path)
-        self.endpoints.gateway = self._gateway(new)
+        self.endpoints.gateway = gateway
         self.endpoints.reload_error = ""
         self.server.limit(new.server)
         log.info("configuration %s is in use", new.version)

@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__
-from .commands.choices import Format, Level, Shape
+from .commands.choices import Ended, Format, Level, Shape
 from .commands.failure import FAILED, INTERRUPTED, UNUSABLE, Failure
 from .mistakes import ConfigMistakes, as_text
 
@@ -194,6 +194,46 @@ def sql(
     from .commands.sql import sql as run
 
     return run(Wanted(query, config, shape, out, param or ()), os.environ)
+
+
+@app.command(rich_help_panel="Look")
+def tail(
+    config: File = None,
+    team: Annotated[str, typer.Option(metavar="TEAM", help="Of this team alone.", show_default=False)] = "",
+    model: Annotated[str, typer.Option(metavar="MODEL", help="That asked for this model, exact or with *.", show_default=False)] = "",
+    outcome: Annotated[Ended | None, typer.Option(help="That ended so.")] = None,
+    last: Annotated[int, typer.Option("-n", "--last", min=0, max=1000, help="How many of those that have ended are shown first.")] = 10,
+) -> int:
+    """Show the calls of a running gateway as they end, one line each.
+
+    Ctrl-C ends it.
+
+    Examples:
+      spangate tail
+      spangate tail --team search --outcome failed
+    """
+    from .commands.tail import Wanted
+    from .commands.tail import tail as run
+
+    return run(Wanted(config, team, model, outcome, last), os.environ)
+
+
+@app.command(rich_help_panel="Look")
+def explain(
+    id: Annotated[str, typer.Argument(metavar="ID", help="A request id, a trace id, or the caller's own x-request-id.")],
+    config: File = None,
+) -> int:
+    """Tell what became of one call: who asked, what each policy decided, who was tried, what it took.
+
+    Works while the gateway runs or not.
+
+    Examples:
+      spangate explain req_7f0c93ab…
+      spangate explain 4bf92f3577b34da6a3ce929d0e0e4736
+    """
+    from .commands.explain import explain as run
+
+    return run(id, config, os.environ)
 
 
 @keys.command("new")

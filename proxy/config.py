@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from . import keys_file
 from .checks import check, check_stored
-from .document import MAX_BYTES, Document, Step, path_text, read
+from .document import MAX_BYTES, Document, Step, content_of, path_text, read
 from .kinds import MODEL_PARTS, Kinds
 from .mistakes import ConfigMistakes, Mistake, masked
 from .settings import Key, PolicyRule, Server, Settings
@@ -157,15 +157,14 @@ def from_environment(environ: Mapping[str, str], kinds: Kinds | None = None) -> 
 
 def _content(path: Path, file: str) -> bytes:
     try:
-        with path.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
+        found, _ = content_of(path, piped=True)
     except FileNotFoundError:
         raise ConfigMistakes([Mistake(file, 0, 0, "", "there is no such file: `spangate init` writes one")]) from None
     except OSError as error:
         raise ConfigMistakes([Mistake(file, 0, 0, "", f"can't be read: {error.strerror}")]) from None
-    if len(content) > MAX_BYTES:
+    if len(found) > MAX_BYTES:
         raise ConfigMistakes([Mistake(file, 0, 0, "", f"is larger than {MAX_BYTES // 1024**2} MiB")])
-    return content
+    return found
 
 
 def _document(content: bytes, file: str, environ: Mapping[str, str]) -> Document:

@@ -7,9 +7,13 @@ and build objects from tags.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -104,6 +108,22 @@ class Document:
         """Whether the value at `path` is already a mistake: an unset variable says nothing about the rest."""
         found = self.node(path)
         return found is not None and found.unset
+
+
+def content_of(path: Path, *, piped: bool = False) -> tuple[bytes, int]:
+    """What a file holds, up to a byte more than MAX_BYTES, and its mode. What is no file holds nothing (`piped`: it may be a pipe):
+    one that nobody writes to would hold up whoever reads it, and with it every later change.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            if not piped:
+                raise OSError(errno.EINVAL, "it is not a file")
+            os.set_blocking(file.fileno(), True)
+        return file.read(MAX_BYTES + 1), stat.S_IMODE(mode)
 
 
 def read(text: str, file: str, environ: Mapping[str, str]) -> Document:

@@ -11,7 +11,6 @@ import hashlib
 import os
 import re
 import secrets
-import stat
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from pydantic import Field, ValidationError
 
 from ..call.amounts import seconds
 from .checks import stored_keys, twice
-from .document import Document, path_text, read
+from .document import MAX_BYTES, Document, content_of, path_text, read
 from .mistakes import ConfigMistakes, Mistake, did_you_mean, masked, quoted
 from .settings import NAME_PATTERN, Key, Moment, Name, Section, moment
 from .validation import mistakes_of
@@ -82,19 +81,23 @@ def load(path: Path, *, shown: str = "") -> Read:
     """
     file = shown or str(path)
     try:
-        content, mode = _content(path)
+        found, mode = content_of(path)
+    except FileNotFoundError:
+        found, mode = b"", 0o600
     except OSError as error:
         raise ConfigMistakes([Mistake(file, 0, 0, "", f"can't be read: {error.strerror}")]) from error
+    if len(found) > MAX_BYTES:
+        raise ConfigMistakes([Mistake(file, 0, 0, "", f"is larger than {MAX_BYTES // 1024**2} MiB")])
     try:
-        text = content.decode("utf-8-sig")
+        text = found.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
+        line = found[: error.start].count(b"\n") + 1
         raise ConfigMistakes([Mistake(file, line, 1, "", "is not UTF-8")]) from error
     document = read(text, file, {})
     keys, mistakes = _keys(document)
     if keys is None or mistakes:
         raise ConfigMistakes(replace(m, path=masked(m.path, {}), message=masked(m.message, {})) for m in mistakes)
-    return Read(dict(keys.teams), document, _warnings(file, mode), content)
+    return Read(dict(keys.teams), document, _warnings(file, mode), found)
 
 
 def _keys(document: Document) -> tuple[KeysFile | None, list[Mistake]]:
@@ -191,14 +194,6 @@ def until(expires: str | None, now: datetime) -> datetime | None:
     if ends <= now:
         raise KeysFileError(f"expires: {ends:%Y-%m-%d %H:%M} UTC is past")
     return ends
-
-
-def _content(path: Path) -> tuple[bytes, int]:
-    try:
-        with path.open("rb") as file:
-            return file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-    except FileNotFoundError:
-        return b"", 0o600
 
 
 def _warnings(file: str, mode: int) -> list[Mistake]:

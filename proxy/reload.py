@@ -11,14 +11,18 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import TypeVar
 
 from .config import Config
-from .document import MAX_BYTES
+from .document import content_of
 from .mistakes import ConfigMistakes, Mistake
+
+Read = TypeVar("Read")
 
 log = logging.getLogger("spangate.reload")
 
@@ -42,8 +46,8 @@ class _State:
 class Reload:
     """One owned task that keeps the configuration in step with its files.
 
-    `load` reads them (in a thread: it takes longer than the loop may stand still). `apply` takes a good configuration into use,
-    `refused` hears the mistakes of a bad one, once while they stay the same; neither may raise. `config` is the one in use,
+    `load` reads them (in a thread: it takes longer than the loop may stand still). `apply` takes a good configuration into use, or
+    raises ConfigMistakes too and leaves all as it was. `refused` hears the mistakes, once while they stay the same. `config` is the one in use,
     `mistakes` are those that stand in the way of a newer one.
     """
 
@@ -65,6 +69,8 @@ class Reload:
         self._forced = False
         self._seen: _State | None = None
         self._task: asyncio.Task[None] | None = None
+        # Of its own: those of the loop look up names, and a name server that is gone would keep a revoked key alive.
+        self._thread = ThreadPoolExecutor(1, "spangate.reload")
 
     def start(self) -> None:
         """Begin to watch. What changed since `config` was loaded is seen at once."""
@@ -82,6 +88,7 @@ class Reload:
         self._wake.set()
         if self._task is not None:
             await asyncio.wait([self._task])
+        self._thread.shutdown(wait=False)
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
@@ -96,13 +103,15 @@ class Reload:
             return
         self._seen = state
         try:
-            config = await asyncio.to_thread(self._load)
+            config = await self._aside(self._load)
+            if forced or self.mistakes or config.version != self.config.version:
+                self._apply(config)
+                self.config, self.mistakes = config, ()
         except ConfigMistakes as error:
             self._refuse(tuple(error.mistakes))
-            return
-        if forced or self.mistakes or config.version != self.config.version:
-            self.config, self.mistakes = config, ()
-            self._apply(config)
+
+    async def _aside(self, reading: Callable[[], Read]) -> Read:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, reading)
 
     def _refuse(self, mistakes: tuple[Mistake, ...]) -> None:
         if mistakes != self.mistakes:
@@ -112,12 +121,12 @@ class Reload:
     async def _settled(self, *, forced: bool) -> _State:
         """What the files hold, once it holds still."""
         since = monotonic()
-        state = await asyncio.to_thread(self._state)
+        state = await self._aside(self._state)
         while state != self._seen and not forced and not self._stopping.is_set():
             if self._seen is None and not state.gone:
                 break
             await asyncio.sleep(SETTLE)
-            before, state = state, await asyncio.to_thread(self._state)
+            before, state = state, await self._aside(self._state)
             waited = monotonic() - since
             if waited >= LONGEST or (state == before and (not state.gone or waited >= PATIENCE)):
                 break
@@ -142,13 +151,12 @@ class Reload:
 def _digest(path: Path) -> str:
     """Another text for other content; empty for a file that is empty or isn't there."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        found, _ = content_of(path)
     except FileNotFoundError:
         return ""
     except OSError as error:
         return f"errno {error.errno}"
-    return hashlib.sha256(content).hexdigest() if content.strip() else ""
+    return hashlib.sha256(found).hexdigest() if found.strip() else ""
 
 
 def _ended(task: asyncio.Task[None]) -> None:

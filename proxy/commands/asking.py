@@ -76,6 +76,19 @@ def ask(place: Place, sql: str, parameters: Parameters = (), *, patience: float 
         time.sleep(0.2)
 
 
+def ask_gateway(place: Place, sql: str, parameters: Parameters = ()) -> Answer:
+    """One query to a gateway that runs.
+
+    Raises:
+        Failure: none does, or it can't be run.
+    """
+    path = socket_path(place.path)
+    answer = _from_gateway(path, sql, parameters)
+    if answer is None:
+        raise Failure(f"no gateway answers at {path}: start one with `spangate serve`")
+    return answer
+
+
 class _Line(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 

@@ -29,3 +29,14 @@ class Shape(StrEnum):
     table = "table"
     csv = "csv"
     json = "json"
+
+
+class Ended(StrEnum):
+    """How a call may have ended."""
+
+    completed = "completed"
+    refused = "refused"
+    failed = "failed"
+    aborted = "aborted"
+    cut = "cut"
+    interrupted = "interrupted"

@@ -124,7 +124,9 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     assert str(mistakes.value) == "\n".join(mistakes.value.problems)
 
 
-@pytest.mark.parametrize("written", [b"- [", b"\xff\xfe\x00", b"a: b: c", b"!!python/object:os.system {}", b"- \x00"])
+@pytest.mark.parametrize(
+    "written", [b"- [", b"\xff\xfe\x00", b"a: b: c", b"!!python/object:os.system {}", b"- \x00", b"2026-02-30", b"[" * 9999]
+)
 def test_a_file_that_is_no_yaml(tmp_path: Path, written: bytes) -> None:
     path = tmp_path / "answers.yaml"
     path.write_bytes(written)

@@ -12,7 +12,7 @@ import spangate as package
 
 from program import PROGRAM, environment, spangate
 
-COMMANDS = ["demo", "serve", "check", "schema", "init", "connect", "sql", "keys new", "keys list", "keys revoke"]
+COMMANDS = ["demo", "serve", "check", "schema", "init", "connect", "sql", "tail", "explain", "keys new", "keys list", "keys revoke"]
 
 
 def test_help_names_every_command_on_one_screen(tmp_path: Path) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 from time import monotonic
 
 import pytest
 
 from spangate.proxy import keys_file
 from spangate.proxy.config import Config, Kinds, from_environment, load
-from spangate.proxy.mistakes import Mistake
+from spangate.proxy.mistakes import ConfigMistakes, Mistake
 from spangate.proxy.reload import Reload
 
 KINDS = Kinds()
@@ -32,11 +33,17 @@ class Gateway:
         self.loads = 0
         self.applied: list[Config] = []
         self.refusals: list[list[str]] = []
-        self.reload = Reload(self.load(), load=self.load, apply=self.applied.append, refused=self.refused)
+        self.fault = ""
+        self.reload = Reload(self.load(), load=self.load, apply=self.apply, refused=self.refused)
 
     def load(self) -> Config:
         self.loads += 1
         return load(self.path, environ=self.environ, kinds=KINDS)
+
+    def apply(self, config: Config) -> None:
+        if self.fault:
+            raise ConfigMistakes([Mistake("spangate.yaml", 0, 0, "providers", self.fault)])
+        self.applied.append(config)
 
     def refused(self, mistakes: Sequence[Mistake]) -> None:
         self.refusals.append([mistake.message for mistake in mistakes])
@@ -233,6 +240,43 @@ async def test_what_changed_before_the_watch_began_is_seen(tmp_path: Path) -> No
     gateway.reload.start()
     await gateway.until(applied=1)
     await gateway.reload.stop()
+
+
+async def test_a_configuration_that_cannot_be_taken_into_use_is_refused(tmp_path: Path) -> None:
+    async with watching(tmp_path) as gateway:
+        running = gateway.reload.config
+        gateway.fault = "answers.yaml: no such file"
+        gateway.path.write_text(GOOD + "organisation: acme\n")
+        await gateway.until(refused=1)
+        assert (gateway.refusals, gateway.reload.config) == ([["answers.yaml: no such file"]], running)
+        gateway.fault = ""
+        gateway.reload.soon()
+        await gateway.until(applied=1, refused=1)
+
+
+@pytest.mark.parametrize("wrong", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir], ids=["pipe", "endless", "folder"])
+@pytest.mark.parametrize("name", ["spangate.yaml", "spangate.keys.yaml"])
+async def test_what_is_no_file_stops_nothing(tmp_path: Path, name: str, wrong: Callable[[Path], None]) -> None:
+    path = tmp_path / name
+    async with watching(tmp_path) as gateway:
+        path.unlink(missing_ok=True)
+        wrong(path)
+        await gateway.until(refused=1)
+        path.rmdir() if path.is_dir() else path.unlink()
+        (tmp_path / "spangate.yaml").write_text(GOOD + "organisation: acme\n")
+        await gateway.until(applied=1, refused=len(gateway.refusals))
+
+
+async def test_a_name_server_that_is_gone_keeps_no_key_alive(tmp_path: Path) -> None:
+    gone = Event()
+    async with watching(tmp_path) as gateway:
+        lookups = [asyncio.create_task(asyncio.to_thread(gone.wait)) for _ in range(64)]
+        gateway.path.write_text(GOOD + "organisation: acme\n")
+        try:
+            await gateway.until(applied=1)
+        finally:
+            gone.set()
+            await asyncio.gather(*lookups)
 
 
 async def test_stopping_is_quick_and_final(tmp_path: Path) -> None:

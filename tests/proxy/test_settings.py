@@ -148,3 +148,14 @@ def test_names_of_teams_and_keys_fit_into_paths_and_commands(name: str) -> None:
 @pytest.mark.parametrize(("setting", "value"), [("max_calls", 0), ("header_timeout", 0), ("body_timeout", "0s"), ("write_timeout", 0)])
 def test_limits_that_would_stop_everything_are_refused(setting: str, value: object) -> None:
     assert "greater than" in told(Server, **{setting: value})
+
+
+@pytest.mark.parametrize("token", ["x" * 16, "0123456789abcdef" * 4, "!" * 4096])
+def test_an_admin_token(token: str) -> None:
+    assert told(Server, admin_token=token) == ""
+    assert token not in repr(Server(admin_token=token))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("token", ["", "short", "x" * 15, "with spaces in it, too many", "é" * 20, "x" * 16 + "\n", "x" * 5000])
+def test_an_admin_token_that_is_none(token: str) -> None:
+    assert told(Server, admin_token=token).startswith("must be 16 or more characters without spaces")

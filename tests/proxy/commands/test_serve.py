@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
 import socket
+import subprocess
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,7 +16,7 @@ from pathlib import Path
 import pytest
 from openai import APIStatusError, OpenAI
 
-from program import Process, left_in, running, spangate
+from program import PATIENCE, PROGRAM, Process, environment, left_in, running, spangate
 
 YAML = """\
 providers:
@@ -190,3 +193,35 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         ran = spangate("serve", "--port", str(port), folder=tmp_path)
     told = f"127.0.0.1:{port} is taken, perhaps by another spangate (`lsof -i :{port}` shows it): choose another with --port"
     assert (ran.code, ran.out, ran.err) == (1, "", f"spangate: {told}\n")
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full 2>/dev/full"])
+def test_streams_that_are_closed_or_full_cost_lines_alone(tmp_path: Path, streams: str) -> None:
+    write(tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = ["sh", "-c", f'exec "$@" {streams}', "sh", *PROGRAM, "serve", "--port", str(port)]
+    with subprocess.Popen(started, cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.DEVNULL) as gateway:
+        try:
+            wait_for(port)
+            assert [ask(f"http://127.0.0.1:{port}/v1") for _ in range(3)] == ["Hello there"] * 3
+            gateway.send_signal(signal.SIGTERM)
+            assert gateway.wait(PATIENCE) == 0
+        finally:
+            gateway.kill()
+
+
+def wait_for(port: int) -> None:
+    for _ in range(300):
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"nothing listens on {port}")
+
+
+def test_a_proxy_that_cannot_be_used_is_told_in_a_line(tmp_path: Path) -> None:
+    write(tmp_path)
+    ran = spangate("serve", "--port", "0", folder=tmp_path, ALL_PROXY="socks5://user:secret@proxy:1080")
+    told = "spangate: ALL_PROXY names no proxy that can be used: write http://host:port or https://host:port.\n"
+    assert (ran.code, ran.err) == (2, told)

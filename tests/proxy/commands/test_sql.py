@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
+from spangate.exporters.usage_schema import TABLES, VIEWS
 from spangate.proxy.commands.failure import Failure
 from spangate.proxy.commands.sql import parameters
 
 from accounts import accounts, ended
+from house.source import ROOT
 from program import Ran, on_a_terminal, spangate
 from serving import serving
 from upstream import Misbehaving, chat_answer, play
@@ -114,6 +117,25 @@ async def test_what_goes_wrong_is_one_line(tmp_path: Path) -> None:
         assert (ran.code, ran.out) == (code, ""), ran
         assert told in ran.err
         assert len(ran.err.splitlines()) == 1, ran.err
+
+
+PAGE = (ROOT / "docs/usage.md").read_text("utf-8")
+EXAMPLES = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+async def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
+    assert len(EXAMPLES) >= 5
+    async with accounts(tmp_path) as usage:
+        usage.record(ended(tags={"env": "prod"}, thread="t1", stream=True))
+        for sql in EXAMPLES:
+            answer = await usage.sql.query(sql)
+            assert answer.rows or "today()" in sql or "outcome = 'error'" in sql, sql
+            assert (await usage.sql.query(sql, team="search")).columns == answer.columns
+
+
+def test_the_page_names_every_column_and_view() -> None:
+    names = {name for columns in TABLES.values() for name, _, _ in columns} | {*TABLES, *VIEWS}
+    assert sorted(name for name in names if f"`{name}`" not in PAGE) == []
 
 
 def test_where_there_is_no_usage_yet(tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""`spangate tail`: the calls of a running gateway as they end, one line each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...call.events import Usage
+from ...call.seen import Seen
+from ...exporters.console import text_after_status
+from .asking import Place, ask_gateway, place_of
+from .choices import Ended
+from .demo_page import console
+
+EVERY = 1.0  # seconds between two looks
+MOST = 10_000  # calls a look
+LATE = 5  # seconds that a row may come after others which ended later
+_COLORS = {"completed": "green", "refused": "yellow", "failed": "red", "aborted": "magenta", "cut": "yellow"}
+
+_CALLS = (
+    'SELECT id, started_at, ended_at, op, stream, model, provider, target_model, status, outcome, error_code, "key", team, '
+    "input_tokens, output_tokens, duration_ms, first_token_ms, attempts FROM calls WHERE ($team = '' OR team = $team) "
+    "AND ($model = '' OR model GLOB $model) AND ($outcome = '' OR outcome = $outcome)"
+    " AND ended_at > $since::TIMESTAMP ORDER BY ended_at DESC LIMIT $most"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line asks for. `last`: how many calls that have ended are shown first."""
+
+    file: Path | None = None
+    team: str = ""
+    model: str = ""
+    outcome: Ended | None = None
+    last: int = 10
+
+
+def tail(wanted: Wanted, environ: Mapping[str, str], *, again: Callable[[], bool] | None = None) -> int:
+    """Show calls until Ctrl-C, or while `again`, which waits between two looks.
+
+    Raises:
+        Failure: no gateway answers.
+        ConfigMistakes: the configuration can't be read.
+    """
+    calls = Calls(place_of(wanted.file, environ), wanted)
+    out = console()
+    again = again or _wait
+    show(calls.last(), out)
+    while again():
+        show(calls.new(), out)
+    return 0
+
+
+def _wait() -> bool:
+    time.sleep(EVERY)
+    return True
+
+
+def show(calls: Iterable[Seen], out: Console) -> None:
+    """A line each, as the gateway's own terminal has it."""
+    for seen in calls:
+        out.print(Text.assemble((str(seen.status), _COLORS.get(seen.outcome or "", "")), " ", text_after_status(seen)), soft_wrap=True)
+    out.file.flush()
+
+
+class Calls:
+    """The calls that have ended, each once."""
+
+    def __init__(self, place: Place, wanted: Wanted) -> None:
+        self._place = place
+        self._wanted = wanted
+        self._shown: set[str] = set()
+        self._since = datetime.min  # of the gateway's clock
+
+    def last(self) -> list[Seen]:
+        """The newest, oldest first."""
+        [[now]] = ask_gateway(self._place, "SELECT now() AT TIME ZONE 'UTC'").rows
+        self._since = datetime.fromisoformat(now)
+        before = {row[0] for row in self._window()}
+        rows = self._ask(datetime(1970, 1, 1), self._wanted.last) if self._wanted.last else []
+        self._shown = before | {row[0] for row in rows}
+        return [seen_of(row) for row in rows]
+
+    def new(self) -> list[Seen]:
+        """Those that have ended since."""
+        rows = self._window()
+        fresh = [row for row in rows if row[0] not in self._shown]
+        self._shown = {row[0] for row in rows}
+        return [seen_of(row) for row in fresh]
+
+    def _window(self) -> list[list[Any]]:
+        """Whatever may have come since the last look, some of it known."""
+        rows = self._ask(self._since - timedelta(seconds=LATE), MOST)
+        self._since = max([self._since, *(datetime.fromisoformat(row[2]) for row in rows)])
+        return rows
+
+    def _ask(self, since: datetime, most: int) -> list[list[Any]]:
+        wanted = self._wanted
+        given = {"team": wanted.team, "model": wanted.model, "outcome": wanted.outcome or "", "since": since.isoformat(), "most": most}
+        return ask_gateway(self._place, _CALLS, given).rows[::-1]
+
+
+def seen_of(row: Sequence[Any]) -> Seen:
+    """A row of `_COLUMNS` as far as its line needs it."""
+    id, _, _, op, stream, model, provider, target, status, outcome, code, key, team, sent, came, took, first, attempts = row
+    seen = Seen(
+        id, 0, 0, 0, 0.0, op=op, stream=stream, model=model, provider=provider, target_model=target, status=status or 0, outcome=outcome,
+        error_code=code, team=team, key=key, ended=(took or 0.0) / 1000, first_content=(first or 0.0) / 1000,
+        usage=None if sent is None else Usage(sent, came or 0),
+    )  # fmt: skip
+    for _ in range(attempts or 0):
+        seen.attempt(provider, target)
+    return seen
