@@ -161,7 +161,13 @@ class _Told:
         self._newer = all.names != "legacy" and operation in INFERENCE
 
     def times(self, old: Table[Buckets], new: Table[Buckets], labels: Labels) -> tuple[Buckets, ...]:
-        return (*((old.series(labels),) if self._older else ()), *((new.series(labels),) if self._newer else ()))
+        """The two names say the same here, so that one series is enough for both."""
+        if not self._newer:
+            return (old.series(labels),)
+        if not self._older:
+            return (new.series(labels),)
+        series = old.series(labels)
+        return (series,) if new.share(series) else (series, new.series(labels))
 
     def tokens(self, new: Table[Buckets], base: Labels, failed: Labels, kind: str) -> tuple[Buckets, ...]:
         old = self._all.old_tokens

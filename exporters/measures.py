@@ -75,22 +75,21 @@ class Measures:
         if series is None:
             series = CallSeries(self._families, kind)
             _keep(self._calls, kind, series)
-        duration = seen.ended - seen.started
-        series.http.record(duration if duration > 0 else 0.0, mark)
+        series.http.record(_elapsed(seen.started, seen.ended), mark)
         if series.requests is not None and series.overhead is not None:
             series.requests.add(1, mark)
             series.overhead.record(overhead(seen), mark)
 
     def _measure_attempt(self, seen: Seen, attempt: Attempt, mark: Mark | None) -> AttemptSeries:
         series = self._series(seen, attempt)
-        duration = max((attempt.ended or seen.ended) - attempt.started, 0.0)
+        duration = _elapsed(attempt.started, attempt.ended or seen.ended)
         series.attempts.add(1, mark)
         for each in series.durations:
             each.record(duration, mark)
         if series.http is not None:
             series.http.record(duration, mark)
         if series.firsts:
-            first = max(attempt.first_content - attempt.started, 0.0)
+            first = _elapsed(attempt.started, attempt.first_content)
             for each in series.firsts:
                 each.record(first, mark)
         if attempt.usage is not None:
@@ -129,13 +128,13 @@ class Measures:
 
     def _measure_answer(self, seen: Seen, served: AttemptSeries, error: str, mark: Mark | None) -> None:
         """What the caller saw of its provider, waiting and failed attempts included."""
-        duration = max(seen.ended - seen.started, 0.0)
+        duration = _elapsed(seen.started, seen.ended)
         streamed = seen.stream and seen.first_content > 0 and seen.outcome in ENDED_WELL
         tokens = _believed(seen.usage.output) if seen.usage is not None and streamed else 0
         series = served.answer(error, first=streamed, tokens=tokens > 1)
         series.duration.record(duration, mark)
         if series.first is not None:
-            first = min(max(seen.first_content - seen.started, 0.0), duration)
+            first = min(_elapsed(seen.started, seen.first_content), duration)
             series.first.record(first, mark)
             if series.per_token is not None:
                 series.per_token.record((duration - first) / (tokens - 1), mark)
@@ -156,13 +155,13 @@ class Measures:
 
 def overhead(seen: Seen) -> float:
     """Seconds of a call during which no attempt ran."""
-    total, until = seen.ended - seen.started, seen.started
-    for attempt in seen.attempts if len(seen.attempts) < 2 else sorted(seen.attempts, key=lambda each: each.started):
-        ended = attempt.ended or seen.ended
+    attempts, total, until = seen.attempts, seen.ended - seen.started, seen.started
+    for attempt in attempts if len(attempts) < 2 else sorted(attempts, key=lambda each: each.started):
+        start, ended = attempt.started, attempt.ended or seen.ended
         if ended > until:
-            total -= ended - max(attempt.started, until)
+            total -= ended - start if start > until else ended - until
             until = ended
-    return max(total, 0.0)
+    return total if total > 0 else 0.0
 
 
 def _measure_tokens(series: AttemptSeries, attempt: Attempt, mark: Mark | None) -> None:
@@ -186,6 +185,11 @@ def _measure_tokens(series: AttemptSeries, attempt: Attempt, mark: Mark | None) 
         series.cache_write.add(_believed(usage.cache_write), mark)
     if series.reasoning is not None:
         series.reasoning.add(_believed(usage.reasoning), mark)
+
+
+def _elapsed(start: float, end: float) -> float:
+    """Seconds; none where a clock went back."""
+    return end - start if end > start else 0.0
 
 
 def _believed(tokens: int) -> int:

@@ -135,6 +135,8 @@ def _exemplar(marked: tuple[float, Mark]) -> Exemplar:
 
 
 class _Pointing(Protocol):
+    labels: Labels
+
     def point(self) -> Point | Spread: ...
 
 
@@ -164,6 +166,13 @@ class Table(Generic[S]):
             return self._rest
         found = self._series[labels] = self._make(labels, self.spec)
         return found
+
+    def share(self, series: S) -> bool:
+        """Show the series of another instrument here as well: one with two names. False: it has no place, or others do instead."""
+        labels = series.labels
+        if labels == OVERFLOW or (labels not in self._series and len(self._series) >= self._most):
+            return False
+        return self._series.setdefault(labels, series) is series
 
     def __len__(self) -> int:
         return len(self._series) + (self._rest is not None)

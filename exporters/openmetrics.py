@@ -11,11 +11,11 @@ https://opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetric
 from __future__ import annotations
 
 import asyncio
-import gzip
 import math
 import re
+import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Final
@@ -30,6 +30,8 @@ from .semconv import Instrument
 
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+PIECE: Final = 64 << 10  # characters
 
 UNITS: Final[Mapping[str, str]] = {"s": "seconds", "ms": "milliseconds", "By": "bytes", "1": "", "%": "percent"}
 TYPES: Final[Mapping[str, str]] = {"counter": "counter", "updown": "gauge", "gauge": "gauge", "histogram": "histogram"}
@@ -55,27 +57,39 @@ async def render(collect: Callable[[], Sequence[Metric]], accept: str = "", acce
 def page(collect: Callable[[], Sequence[Metric]], accept: str = "", accept_encoding: str = "") -> Page:
     """The same at once."""
     openmetrics = wants_openmetrics(accept)
-    body = text_of(collect(), openmetrics=openmetrics)
-    kind = OPENMETRICS if openmetrics else PLAIN
-    if _accepted(accept_encoding).get("gzip", 0) > 0:
-        return Page(kind, gzip.compress(body, 1), "gzip")
-    return Page(kind, body)
+    kind, pieces = OPENMETRICS if openmetrics else PLAIN, pieces_of(collect(), openmetrics=openmetrics)
+    if not _accepted(accept_encoding).get("gzip", 0) > 0:
+        return Page(kind, b"".join(pieces))
+    short = zlib.compressobj(1, wbits=31)
+    return Page(kind, b"".join([*map(short.compress, pieces), short.flush()]), "gzip")
 
 
 def text_of(metrics: Sequence[Metric], *, openmetrics: bool) -> bytes:
     """The whole text."""
-    pace = Pace()
-    written: list[str] = []
+    return b"".join(pieces_of(metrics, openmetrics=openmetrics))
+
+
+def pieces_of(metrics: Sequence[Metric], *, openmetrics: bool) -> Iterator[bytes]:
+    """The text, so much at a time that no step of it is long."""
+    pace, piece, size = Pace(), list[str](), 0
     for metric in metrics:
         family = _family(metric.spec)
-        written.append(_head(metric.spec, family, openmetrics=openmetrics))
+        piece.append(_head(metric.spec, family, openmetrics=openmetrics))
         for point in metric.points:
             if isinstance(point, Spread):
-                written.append(_histogram(family, point, metric.spec, openmetrics=openmetrics))
+                piece.append(_histogram(family, point, metric.spec, openmetrics=openmetrics))
             else:
-                written.append(_number(family, point, metric.spec, openmetrics=openmetrics))
+                piece.append(_number(family, point, metric.spec, openmetrics=openmetrics))
+            size += len(piece[-1])
+            if size > PIECE:
+                yield _encoded(piece)
+                piece, size = [], 0
             pace.rest()
-    return clean("\n".join([*written, *(["# EOF"] if openmetrics else []), ""]))
+    yield _encoded([*piece, "# EOF"] if openmetrics else piece)
+
+
+def _encoded(lines: list[str]) -> bytes:
+    return clean("\n".join([*lines, ""]))
 
 
 def wants_openmetrics(accept: str) -> bool:

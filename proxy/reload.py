@@ -47,8 +47,8 @@ class Reload:
     """One owned task that keeps the configuration in step with its files.
 
     `load` reads them (in a thread: it takes longer than the loop may stand still). `apply` takes a good configuration into use, or
-    raises ConfigMistakes too and leaves all as it was. `refused` hears the mistakes, once while they stay the same. `config` is the one in use,
-    `mistakes` are those that stand in the way of a newer one.
+    raises ConfigMistakes too and leaves all as it was. `refused` hears the mistakes, once while they stay the same, and may not raise.
+    `config` is the one in use, `mistakes` are those that stand in the way of a newer one.
     """
 
     def __init__(

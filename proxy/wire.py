@@ -17,6 +17,7 @@ from ..call.seen import Seen
 from .callers import Headers
 
 MAX_MODEL = 512
+MAX_READ = 64 << 10  # bytes of a field that is read here: whatever it holds, all others wait meanwhile
 _CONTENT = {"chat": "messages", "completions": "prompt", "embeddings": "input"}
 # What is read of a body: its type, and the type in words.
 _READ: Mapping[str, tuple[type, str]] = {
@@ -39,7 +40,7 @@ def call_of(op: Op, body: Body, caller: Caller, labels: Labels, seen: Seen) -> C
     Raises:
         CallerFault: a field that we read has the wrong type, or is missing; it names the field.
     """
-    given = {name: body.get(name) for name in _READ.keys() & body.fields.keys()}
+    given = {name: _given(body, name) for name in _READ.keys() & body.fields.keys()}
     for name, value in given.items():
         if value is not None and type(value) is not _READ[name][0]:  # not isinstance: a bool is no number here
             raise CallerFault(f"'{name}' must be {_READ[name][1]}.", param=name)
@@ -54,6 +55,12 @@ def call_of(op: Op, body: Body, caller: Caller, labels: Labels, seen: Seen) -> C
     )
     seen.model, seen.stream = model, head.stream
     return Call(op=op, model=model, body=body, head=head, caller=caller, labels=labels, seen=seen)
+
+
+def _given(body: Body, name: str) -> Any:
+    if len(body.fields[name]) > MAX_READ:
+        raise CallerFault(f"'{name}' is longer than {MAX_READ} bytes.", param=name)
+    return body.get(name)
 
 
 def _model(given: Mapping[str, Any]) -> str:

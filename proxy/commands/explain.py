@@ -39,6 +39,8 @@ def explain(id: str, file: Path | None, environ: Mapping[str, str]) -> int:
     if not calls:
         raise Failure(f"no call has the id {plain(id[:100])}: `spangate tail` shows those of the latest")
     out = console()
+    if not out.is_terminal:
+        out.width = WIDE
     for call in calls:
         tell(call, _rows(place, _ATTEMPTS, call["id"]), _rows(place, _DECISIONS, call["id"]), out)
     return 0
@@ -62,7 +64,7 @@ def tell(call: Row, attempts: list[Row], decisions: list[Row], out: Console) -> 
         tree.add(Text.assemble((f"attempt {row['number']} ", "dim"), plain(_attempt(row)), "  ", *_ending(row)))
     if not attempts:
         tree.add(Text("no request was sent to a provider", "dim"))
-    out.print(tree, width=None if out.is_terminal else WIDE)
+    out.print(tree)
 
 
 def _ending(row: Row) -> Iterator[tuple[str, str]]:
@@ -74,10 +76,8 @@ def _ending(row: Row) -> Iterator[tuple[str, str]]:
 def _facts(call: Row) -> Iterator[tuple[str, str]]:
     yield "asked", f"{call['op']} {call['model']}{' as a stream' if call['stream'] else ''} at {call['started_at']} UTC"
     labels = {name: call[name] for name in ("user", "thread", "reply", "client_request_id") if call[name]}
-    words = [
-        f"{call['team']}/{call['key']}" if call["team"] else "nobody known",
-        f"of {call['organisation']}" if call["organisation"] else "",
-    ]
+    who = f"{call['team']}/{call['key']}" if call["team"] else "no team's key"
+    words = [who, f"of {call['organisation']}" if call["organisation"] else ""]
     words += [f"{name} {value}" for name, value in (labels | call["tags"]).items()]
     yield "caller", "  ".join(filter(None, words))
     yield "trace", call["trace_id"]
@@ -100,7 +100,7 @@ def _used(row: Row) -> str:
 def _decision(row: Row) -> str:
     figures = row["figures"]
     figures = figures if isinstance(figures, str) else json.dumps(figures, ensure_ascii=False)
-    words = [row["kind"] or row["policy"], row["verdict"], f"({row['mode']})" if row["mode"] not in ("", "enforce") else ""]
+    words = [f"{row['policy']}.{row['kind']}".strip("."), row["verdict"], f"({row['mode']})" if row["mode"] not in ("", "enforce") else ""]
     return "  ".join(filter(None, [*words, row["rule"], figures if figures not in ("{}", "null") else ""]))
 
 

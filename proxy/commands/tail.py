@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
+from rich.text import Text
 
 from ...call.events import Usage
 from ...call.seen import Seen
@@ -18,6 +22,7 @@ from .demo_page import console
 EVERY = 1.0  # seconds between two looks
 MOST = 10_000  # calls a look
 LATE = 5  # seconds that a row may come after others which ended later
+EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC without saying so, as DuckDB keeps times
 _COLORS = {"completed": "green", "refused": "yellow", "failed": "red", "aborted": "magenta", "cut": "yellow"}
 
 _CALLS = (
@@ -74,14 +79,14 @@ class Calls:
         self._place = place
         self._wanted = wanted
         self._shown: set[str] = set()
-        self._since = datetime.min  # of the gateway's clock
+        self._since = EPOCH
 
     def last(self) -> list[Seen]:
         """The newest, oldest first."""
         [[now]] = ask_gateway(self._place, "SELECT now() AT TIME ZONE 'UTC'").rows
         self._since = datetime.fromisoformat(now)
         before = {row[0] for row in self._window()}
-        rows = self._ask(datetime(1970, 1, 1), self._wanted.last) if self._wanted.last else []
+        rows = self._ask(EPOCH, self._wanted.last) if self._wanted.last else []
         self._shown = before | {row[0] for row in rows}
         return [seen_of(row) for row in rows]
 

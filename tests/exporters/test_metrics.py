@@ -166,3 +166,22 @@ def test_a_long_look_rests_after_each_series(metrics: Metrics) -> None:
     rests: list[None] = []
     metrics.collect(lambda: rests.append(None))
     assert len(rests) == 5
+
+
+def test_one_series_under_two_names() -> None:
+    metrics = Metrics(most=2)
+    first, second = metrics.histogram(TIME), metrics.histogram(Instrument("other", "histogram", "s", "Other.", TIME.buckets))
+    assert second.share(first.series(A))
+    assert second.share(first.series(A))
+    first.series(A).record(3)
+    assert [metric.points[0] for metric in metrics.collect()] == [Spread(A, (0, 0, 1, 0), 3, 3, 3)] * 2
+
+
+def test_what_has_no_place_is_not_shared() -> None:
+    metrics = Metrics(most=1)
+    first, second = metrics.histogram(TIME), metrics.histogram(Instrument("other", "histogram", "s", "Other.", TIME.buckets))
+    own = second.series(B)
+    assert not second.share(first.series(A))
+    assert not second.share(first.series(B))  # there is no place for it in the first
+    assert second.series(B) is own
+    assert len(second) == 1

@@ -18,7 +18,7 @@ from spangate.exporters import semconv
 from spangate.exporters.measuring import measuring
 from spangate.exporters.metrics import OVERFLOW, Labels, Metric, Metrics
 from spangate.exporters.model_names import ModelNames
-from spangate.exporters.openmetrics import OPENMETRICS, PLAIN, name_of, page, render, text_of, wants_openmetrics
+from spangate.exporters.openmetrics import OPENMETRICS, PIECE, PLAIN, name_of, page, pieces_of, render, text_of, wants_openmetrics
 from spangate.exporters.otlp_config import OtlpConfig
 from spangate.exporters.semconv import Instrument
 from spangate.exporters.sources import Sources
@@ -230,6 +230,20 @@ def test_short_where_short_is_welcome(accepted: str, encoding: str) -> None:
     plain = gzip.decompress(found.body) if encoding else found.body
     assert len(samples(plain.decode())) > 100
     assert not encoding or len(found.body) < len(plain) / 5
+
+
+def test_a_long_text_is_made_piece_by_piece() -> None:
+    metrics = Metrics()
+    times = metrics.histogram(TIME)
+    for number in range(1000):
+        times.series((("n", number), ("long", "é" * 100))).record(1)
+    found = metrics.collect()
+    pieces = list(pieces_of(found, openmetrics=True))
+    assert len(pieces) > 5
+    assert max(map(len, pieces)) < 2 * PIECE + 2000  # bytes
+    assert b"".join(pieces) == text_of(found, openmetrics=True)
+    assert len(samples(b"".join(pieces).decode())) == 5000
+    assert gzip.decompress(page(lambda: found, PROMETHEUS_3, "gzip").body) == b"".join(pieces)
 
 
 async def test_it_is_made_beside_the_loop() -> None:

@@ -12,6 +12,8 @@ import pytest
 from spangate.exporters.sql import Answer
 from spangate.proxy.admin import AT_ONCE, LARGEST, written
 
+from ..exporters.test_sql_guard import ELSEWHERE, NOT_ONE_SELECT
+from ..exporters.test_sql_guard import ENDLESS as TOO_MUCH
 from case import KEY, OTHER, Case, case, settings
 from case import Answer as Reply
 from gateway import until
@@ -161,6 +163,17 @@ async def test_a_few_at_once_and_who_leaves_stops_asking(tmp_path: Path) -> None
         async with asyncio.timeout(5):
             while (await ask(it, COUNTS)).status != 200:
                 pass
+
+
+async def test_hostile_statements_are_refused_and_harm_nobody(tmp_path: Path) -> None:
+    async with case(tmp_path, script(), **USAGE) as it:
+        assert (await it.ask()).status == 200
+        for sql in [*NOT_ONE_SELECT, *ELSEWHERE, *TOO_MUCH]:
+            if "\ud800" in sql:
+                continue  # which JSON can't carry to it: see BODIES
+            for answer in (await admin(it, sql), await ask(it, sql)):
+                assert (answer.status, answer.error["code"]) == (400, "invalid_request"), sql
+        assert (await admin(it, COUNTS)).json()["rows"] == [["search", 1]]
 
 
 async def test_a_large_answer_is_whole() -> None:

@@ -60,7 +60,7 @@ def test_importing_the_command_line_loads_nothing_heavy(tmp_path: Path) -> None:
         (["keys", "new"], "Missing argument 'TEAM'. (spangate keys new --help)"),
         (["serve", "--prot", "1"], "No such option: --prot (Possible options: --host, --port) (spangate serve --help)"),
         (["demo", "--keep"], "No such option: --keep (Possible options: --help) (spangate demo --help)"),
-        (["tail"], "No such command 'tail'. (spangate --help)"),
+        (["budgets"], "No such command 'budgets'. (spangate --help)"),
     ],
 )
 def test_a_slip_is_one_line_that_helps(arguments: list[str], told: str, tmp_path: Path) -> None:
