@@ -86,7 +86,10 @@ class Store:
         except OSError as error:
             raise Trouble(f"its folder can't be made ({error.strerror})") from error
         with _told():
+            fresh = not self.path.exists()
             self._connection = duckdb.connect(str(self.path), config=_settings())
+            if fresh:
+                self.path.chmod(0o600)  # it names teams and users
             try:
                 migrate(self._connection)
                 self._connection.execute("SET lock_configuration = true")

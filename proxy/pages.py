@@ -40,7 +40,8 @@ async def healthz(exchange: Exchange, gateway: Gateway) -> None:
 
 async def readyz(exchange: Exchange, gateway: Gateway, *, draining: bool, reload_error: str, usage: SpoolRecorder | None = None) -> None:
     """Ready for calls: what an earlier process left in the spool is in the database, and nobody has asked us to stop."""
-    status = "draining" if draining else "ready" if usage is None or usage.state.replayed else "replaying"
+    replaying = usage is not None and usage.state.phase == "starting"  # a database that can't be had keeps nobody from calling
+    status = "draining" if draining else "replaying" if replaying else "ready"
     told: dict[str, Any] = {"status": status, "config_version": gateway.config.version}
     if reload_error:
         told["config_reload_failed"] = reload_error
