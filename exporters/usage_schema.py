@@ -98,7 +98,7 @@ _SUMS = """
     coalesce(sum(output_tokens), 0)::BIGINT AS output_tokens,
     coalesce(sum(reasoning_tokens), 0)::BIGINT AS reasoning_tokens,
     coalesce(sum(weighted_tokens), 0) AS weighted_tokens,
-    coalesce(sum(cost), 0) AS cost,
+    sum(cost) AS cost,
     count(*) FILTER (usage_source = 'estimated') AS estimated_calls,
     count(*) FILTER (cost_source = 'unpriced') AS unpriced_calls"""
 
