@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..call.chain import is_layer, watching_dropped
 from ..call.clock import SYSTEM, Clock
+from ..exporters.measuring import Measuring
 from ..exporters.record import Recorder
 from ..exporters.spool_recorder import SpoolRecorder
 from . import config as configuration
@@ -26,6 +27,7 @@ from .mistakes import ConfigMistakes, Mistake
 from .reload import Reload
 from .server import Address, Server
 from .session_upstream import upstream_for
+from .telling import models_of
 from .upstream import Sender
 
 log = logging.getLogger("spangate.proxy")
@@ -34,7 +36,8 @@ log = logging.getLogger("spangate.proxy")
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What an App is given besides its configuration. `everywhere`: an open gateway answers more than loopback.
-    `detailed`: the recorder tells of the parameters of requests too. `usage` keeps the rows, and is a part of `recorder` as well."""
+    `detailed`: the recorder tells of the parameters of requests too. `usage` keeps the rows
+    and `measuring` counts; both are parts of `recorder` as well."""
 
     recorder: Recorder
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -42,11 +45,12 @@ class Setting:
     everywhere: bool = False
     detailed: bool = False
     usage: SpoolRecorder | None = None
+    measuring: Measuring | None = None
     kinds: Kinds = field(default_factory=Kinds)
 
 
 class App:
-    """One gateway. `start`, then `drain` or `abandon`."""
+    """One gateway. `start`, then `drain`."""
 
     def __init__(self, config: Config, setting: Setting, client: Sender | None = None) -> None:
         self.setting = setting
@@ -54,10 +58,10 @@ class App:
         self._watching = ExitStack()
         self.dropped_layers = 0
         self.client = client or upstream_for(setting.environ)
-        self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock, setting.usage)
+        self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock, setting.usage, setting.measuring)
         self.server = Server(self.endpoints, config.server)
         self.socket = LocalSocket(setting.usage.path, self.endpoints.local, config.server) if setting.usage else None
-        self.reload = Reload(config, load=self._load, apply=self._apply, refused=self._refused)
+        self.reload = Reload(config, load=self._load, apply=self._apply, refused=self._refused, rekey=self._rekey)
 
     @property
     def config(self) -> Config:
@@ -131,20 +135,30 @@ class App:
             gateway = self._gateway(new)
         except ValueError as error:  # a file of a provider's that was good a moment ago
             raise ConfigMistakes([Mistake(str(new.path), 0, 0, "providers", str(error))]) from None
-        for line in differences(old, new):
-            log.info("configuration: %s", line)
+        _tell(old, new)
         for path in old.needs_restart(new):
             log.warning("configuration: %s waits for a restart", path)
         self.endpoints.gateway = gateway
         self.endpoints.reload_error = ""
+        if self.setting.measuring is not None:
+            self.setting.measuring.models = models_of(new)
         self.server.limit(new.server)
         log.info("configuration %s is in use", new.version)
+
+    def _rekey(self, config: Config) -> None:
+        _tell(self.config, config)
+        self.endpoints.gateway = self.endpoints.gateway.rekeyed(config)
 
     def _refused(self, mistakes: Sequence[Mistake]) -> None:
         first = mistakes[0]
         self.endpoints.reload_error = str(replace(first, file=Path(first.file).name))
         for mistake in mistakes[:20]:
             log.error("kept the running configuration: %s", mistake)
+
+
+def _tell(old: Config, new: Config) -> None:
+    for line in differences(old, new):
+        log.info("configuration: %s", line)
 
 
 def _quiet_collector() -> None:

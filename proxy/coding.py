@@ -98,6 +98,12 @@ async def whole(body: Bytes, limit: int) -> bytes:
 
 
 def plain_body(answer: Coded) -> Bytes:
-    """The body of an answer, decoded where its coding is one that we know."""
+    """The body of an answer that we have to read, decoded.
+
+    Raises:
+        UpstreamError: it is in a coding that we don't know.
+    """
     coding = coding_of(answer.header(b"content-encoding"))
-    return Inflated(answer, coding) if coding in KNOWN else answer
+    if coding and coding not in KNOWN:
+        raise UpstreamError(f"The provider's answer is coded as {coding[:20]!r}, which was not asked for.")
+    return Inflated(answer, coding) if coding else answer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,23 @@ def load(path: Path | str, *, environ: Mapping[str, str], kinds: Kinds | None = 
     file = str(path)
     content = _content(place, file)
     return parse(content, file, environ=environ, kinds=kinds or Kinds(), path=place)
+
+
+def without_revoked(config: Config) -> Config:
+    """The same without the keys that were taken out of the keys file since: a revoked key must not live on because spangate.yaml can't be
+    used just now. A keys file that can't be read takes nothing away.
+    """
+    if config.keys_path is None:
+        return config
+    try:
+        stored = keys_file.load(config.keys_path)
+    except ConfigMistakes:
+        return config
+    there = {(held.team, held.key.hash) for held in _held(config.settings, stored)}
+    kept = tuple(held for held in config.keys if (held.team, held.key.hash) in there)
+    if kept == config.keys:
+        return config
+    return replace(config, keys=kept, version=_version(config.version.encode(), stored.content))
 
 
 def parse(content: bytes, file: str, *, environ: Mapping[str, str], kinds: Kinds, path: Path | None = None) -> Config:

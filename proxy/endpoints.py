@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from ..call.call import Caller, Op
 from ..call.clock import Clock
 from ..call.errors import OurFault, Refused, SpangateError
 from ..call.seen import Outcome, Seen
+from ..exporters.measuring import Measuring
 from ..exporters.record import Recorder
 from ..exporters.spool_recorder import SpoolRecorder
 from . import answering, errors, pages, wire
@@ -56,7 +58,14 @@ class Running:
 class Endpoints:
     """Answers requests with whatever `gateway` is current; a request keeps the one that it began with."""
 
-    def __init__(self, gateway: Gateway, recorder: Recorder, clock: Clock, usage: SpoolRecorder | None = None) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        recorder: Recorder,
+        clock: Clock,
+        usage: SpoolRecorder | None = None,
+        measuring: Measuring | None = None,
+    ) -> None:
         self.gateway = gateway
         self.recorder = recorder
         self.clock = clock
@@ -70,6 +79,8 @@ class Endpoints:
             "/healthz": pages.healthz,
             "/readyz": self._readyz,
         }
+        if measuring is not None:
+            self._pages = {**self._pages, "/metrics": partial(pages.metrics, measuring)}
         self._usage = usage
         desk = Desk(usage)
         self._asked: Mapping[str, Reply] = {"/usage/sql": desk.team, "/admin/sql": desk.admin}
@@ -187,7 +198,7 @@ class Endpoints:
     async def _refuse(self, exchange: Exchange, error: SpangateError, seen: Seen) -> None:
         if error.detail:
             log.warning("%s: %s: %s", seen.id, error.code, error.detail.encode("ascii", "backslashreplace").decode()[:1000])
-        if exchange.started and not seen.stream:
+        if exchange.started and not exchange.events:
             exchange.abort()
         elif exchange.started:
             await exchange.end(errors.error_frame(error, seen))

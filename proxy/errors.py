@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import re
+from math import ceil
 from typing import Any
 
 from ..call import sse
@@ -86,7 +88,7 @@ def error_object(error: SpangateError, seen: Seen | None = None) -> dict[str, An
     if error.code == "budget_exceeded":
         kind = "insufficient_quota"
     if isinstance(error, UpstreamError) and (status in PASSED_ON or status == 429):
-        kind, code = error.kind or kind, error.own_code if error.kind else code
+        kind, code = error.kind or kind, code if error.kind is None and error.own_code is None else error.own_code
     fields = {"message": error.message, "type": kind, "param": error.param, "code": code, "source": error.source}
     if seen is not None:
         fields |= {"request_id": seen.id, "trace_id": seen.trace_hex}
@@ -104,7 +106,12 @@ def error_frame(error: SpangateError, seen: Seen) -> bytes:
 
 def error_headers(error: SpangateError) -> dict[str, str]:
     """Headers of the error itself. A refusal that a retry can't change says so to OpenAI's clients."""
-    headers = dict(error.headers)
+    headers = {name: _whole_seconds(value) if name == "retry-after" else value for name, value in error.headers.items()}
     if error.code == "budget_exceeded":
         headers["x-should-retry"] = "false"
     return headers
+
+
+def _whole_seconds(value: str) -> str:
+    """RFC 9110, 10.2.3: a number of whole seconds, or a date. Some providers send `1.5`."""
+    return str(ceil(float(value))) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", value) else value

@@ -11,8 +11,9 @@ from .callers import Headers
 
 
 class Exchange(Protocol):
-    """`path` is the raw path without query. `length` is the Content-Length, None where the body comes in chunks. `extra` are
-    headers that go out with whatever is answered."""
+    """`path` is the raw path without query. `length` is the Content-Length, None where the body comes in chunks. `events`: the answer
+    that was begun is a stream of events, so that one more can tell of an error. `extra` are headers that go out with whatever is
+    answered."""
 
     method: str
     path: str
@@ -20,6 +21,7 @@ class Exchange(Protocol):
     length: int | None
     has_body: bool
     started: bool
+    events: bool
     extra: Mapping[str, str]
 
     @property

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
@@ -64,12 +65,20 @@ class Gateway:
             name: cast("ProviderSettings", settings).build(Parts(name, client, clock, config.folder))
             for name, settings in config.settings.providers.items()
         }
+        self._everywhere = everywhere
         self.callers = callers_of(config, clock, everywhere=everywhere)
         self._routes = sorted((_route(config, name) for name in config.settings.models), key=_precedence)
         self._exact = {route.pattern: route for route in self._routes}
         self._open_ended = [route for route in self._routes if "*" in route.pattern]
         self._nexts: dict[tuple[str, str], Next] = {}
         self._listed: dict[str, tuple[float, list[str]]] = {}
+
+    def rekeyed(self, config: Config) -> Gateway:
+        """The same with the keys of `config`, which differs in nothing else."""
+        other = copy(self)
+        other.config = config
+        other.callers = callers_of(config, self.clock, everywhere=self._everywhere)
+        return other
 
     def next_for(self, caller: Caller, model: str) -> Next:
         """The onion that answers `model` for this caller.
@@ -114,13 +123,14 @@ class Gateway:
 
     async def models(self, caller: Caller) -> list[str]:
         """What `/v1/models` lists: exact names, and for a pattern what its provider's own list holds."""
-        open_ended = {route.provider: route for route in self._routes if "*" in route.pattern}
-        lists = await asyncio.gather(*(self._list(name) for name in open_ended))
+        asked = dict.fromkeys(route.provider for route in self._open_ended)
+        lists = await asyncio.gather(*(self._list(provider) for provider in asked))
         found = dict.fromkeys(self._names(caller.team))
-        for names in lists:
+        for provider, names in zip(asked, lists, strict=True):
             for name in names:
                 route = self._route_of(name)
-                if route is not None and "*" in route.pattern and self._allows(caller.team, name):
+                # What one provider lists and a pattern sends to another is nothing that anybody would get.
+                if route is not None and "*" in route.pattern and route.provider == provider and self._allows(caller.team, name):
                     found[name] = None
         return list(found)
 

@@ -45,7 +45,7 @@ class HttpExchange:
     """One exchange on a connection."""
 
     __slots__ = (
-        "_chunked", "_close", "_connection", "_head", "_request", "extra", "has_body", "headers", "length", "method", "path", "started"
+        "_chunked", "_close", "_connection", "_head", "_request", "events", "extra", "has_body", "headers", "length", "method", "path", "started"
     )  # fmt: skip
 
     def __init__(self, request: web.BaseRequest) -> None:
@@ -61,6 +61,7 @@ class HttpExchange:
         self.length = request.content_length
         self.has_body = request.body_exists
         self.started = False
+        self.events = False
         self.extra: Mapping[str, str] = {}
 
     @property
@@ -94,6 +95,7 @@ class HttpExchange:
             self._put(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.events = are_events(headers)
         self._chunked = self._request.version >= HttpVersion11
         self._close = self._close or not self._chunked  # which knows no other end of such an answer
         self._head = self._begun(status, {**headers, "transfer-encoding": "chunked"} if self._chunked else headers)
@@ -233,6 +235,11 @@ def _date() -> str:
     if _dated[0] != now:
         _dated = (now, formatdate(now, usegmt=True))
     return _dated[1]
+
+
+def are_events(headers: Mapping[str, str]) -> bool:
+    """Whether an answer with this head is a stream of events that can be added to; of one in a content coding nothing can."""
+    return headers.get("content-type", "").startswith("text/event-stream") and "content-encoding" not in headers
 
 
 def path_of(target: str) -> str:

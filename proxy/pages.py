@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..call.errors import Refused
+from ..exporters.measuring import Measuring
+from ..exporters.openmetrics import render
 from ..exporters.spool_recorder import SpoolRecorder
+from .admin import check_token
+from .callers import loopback_address
 from .error_pages import PAGES, listed
 from .exchange import Exchange
 from .gateway import Gateway
@@ -48,6 +52,16 @@ async def readyz(exchange: Exchange, gateway: Gateway, *, draining: bool, reload
     if usage is not None:
         told |= _usage(usage)
     await _json(exchange, told, 200 if status == "ready" else 503)
+
+
+async def metrics(measuring: Measuring, exchange: Exchange, gateway: Gateway) -> None:
+    """What Prometheus reads. From another machine it needs the admin token: models and teams' traffic are nobody else's business."""
+    if not loopback_address(exchange.client_address):
+        check_token(exchange, gateway)
+    headers = exchange.headers
+    page = await render(measuring.collect, headers.get("Accept") or "", headers.get("Accept-Encoding") or "")
+    coding = {"content-encoding": page.encoding} if page.encoding else {}
+    await exchange.answer(200, {"content-type": page.content_type, **coding}, page.body)
 
 
 def _usage(usage: SpoolRecorder) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
-from .config import Config
+from .config import Config, without_revoked
 from .document import content_of
 from .mistakes import ConfigMistakes, Mistake
 
@@ -48,6 +49,7 @@ class Reload:
 
     `load` reads them (in a thread: it takes longer than the loop may stand still). `apply` takes a good configuration into use, or
     raises ConfigMistakes too and leaves all as it was. `refused` hears the mistakes, once while they stay the same, and may not raise.
+    Keys that were revoked end all the same: `rekey` takes the running configuration without them into use, and may not raise.
     `config` is the one in use, `mistakes` are those that stand in the way of a newer one.
     """
 
@@ -58,12 +60,14 @@ class Reload:
         load: Callable[[], Config],
         apply: Callable[[Config], None],
         refused: Callable[[Sequence[Mistake]], None],
+        rekey: Callable[[Config], None],
     ) -> None:
         self.config = config
         self.mistakes: tuple[Mistake, ...] = ()
         self._load = load
         self._apply = apply
         self._refused = refused
+        self._rekey = rekey
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._forced = False
@@ -109,6 +113,13 @@ class Reload:
                 self.config, self.mistakes = config, ()
         except ConfigMistakes as error:
             self._refuse(tuple(error.mistakes))
+            await self._revoke()
+
+    async def _revoke(self) -> None:
+        config = await self._aside(partial(without_revoked, self.config))
+        if config is not self.config:
+            self._rekey(config)
+            self.config = config
 
     async def _aside(self, reading: Callable[[], Read]) -> Read:
         return await asyncio.get_running_loop().run_in_executor(self._thread, reading)

@@ -189,7 +189,9 @@ class _Http(web.Server):
         self.limits = limits
 
     def __call__(self) -> RequestHandler:
-        return Connection(self, loop=self._loop, limits=self.limits, **self._kwargs)
+        most = self.limits.max_header  # of everything: a line, a field, and as many fields as fit in
+        sizes = {"max_line_size": most, "max_field_size": most, "max_headers": most // 4}
+        return Connection(self, loop=self._loop, limits=self.limits, **sizes, **self._kwargs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +255,6 @@ class Server:
             auto_decompress=False,
             keepalive_timeout=IDLE,
             lingering_time=LINGER,
-            max_line_size=limits.max_header,
-            max_field_size=limits.max_header,
-            max_headers=256,
             read_bufsize=READ,
         )
         return self._http

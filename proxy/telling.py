@@ -1,56 +1,87 @@
-"""What a gateway tells of its calls, and to whom: the console, a collector where the configuration or OTEL_* name one, and the
-database of usage where the configuration has one.
+"""What a gateway tells of its calls, and to whom: the console; a collector where the configuration or OTEL_* name one; metrics where
+there is a collector or the file has a section `telemetry`; the database of usage where the configuration has one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ..exporters.console import Console
+from ..exporters.export import Exporting
+from ..exporters.measuring import Measuring, measuring
+from ..exporters.model_names import ModelNames
 from ..exporters.otlp_config import OtlpConfig, read
 from ..exporters.record import Fanout, Recorder
-from ..exporters.settings import Telemetry
+from ..exporters.sources import Sources
 from ..exporters.spool_recorder import SpoolRecorder
 from .config import Config
 
 
-def collector_of(telemetry: Telemetry, environ: Mapping[str, str]) -> OtlpConfig | None:
-    """Where traces and log events go; None: nowhere.
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """`recorder` tells all of them. `exporting`: who sends spans, `measuring`: who counts, `usage`: who keeps rows, where there is one."""
+
+    recorder: Recorder
+    otlp: OtlpConfig
+    exporting: Exporting | None = None
+    measuring: Measuring | None = None
+    usage: SpoolRecorder | None = None
+
+    @property
+    def traces(self) -> str:
+        """Where traces go, in words."""
+        if self.exporting is None:
+            return "off (set OTEL_EXPORTER_OTLP_ENDPOINT, or telemetry.otlp.endpoint)"
+        target = self.otlp.traces.target or self.otlp.logs.target
+        return target.endpoint if target else "the console"
+
+    @property
+    def rows(self) -> str:
+        """Where rows go, in words."""
+        return str(self.usage.path) if self.usage else "no rows (usage: {path: spangate.duckdb} keeps one a call)"
+
+
+def telling_of(config: Config, environ: Mapping[str, str], console: Console) -> Telling:
+    """All of it. Without a collector nothing of OpenTelemetry's is loaded, without usage no database.
 
     Raises:
         ValueError: an OTEL_* variable can't be used; the words name it.
     """
-    config = read(telemetry, environ)
-    return config if config.traces or config.logs else None
-
-
-def usage_of(config: Config) -> SpoolRecorder | None:
-    """Where rows go; None: there are none."""
     settings = config.settings
-    return SpoolRecorder(settings.usage, settings.prices, folder=config.folder) if settings.usage else None
+    otlp = read(settings.telemetry, environ)
+    usage = SpoolRecorder(settings.usage, settings.prices, folder=config.folder) if settings.usage else None
+    exporting = _exporting(otlp)
+    counting = _measuring(config, otlp, exporting, usage) if otlp.metrics or exporting or "telemetry" in settings.model_fields_set else None
+    parts: list[Recorder] = [console, *(part for part in (exporting, _pushed(otlp, counting, exporting), usage) if part is not None)]
+    return Telling(Fanout(*parts) if len(parts) > 1 else console, otlp, exporting, counting, usage)
 
 
-def recorder_of(console: Console, collector: OtlpConfig | None, usage: SpoolRecorder | None = None) -> Recorder:
-    """One Recorder for all of them. Without a collector nothing of OpenTelemetry is loaded, without usage no database."""
-    parts: list[Recorder] = [console]
-    if collector is not None:
-        from ..exporters.export import Exporting
-        from ..exporters.otlp import detected_resource
+def _exporting(otlp: OtlpConfig) -> Exporting | None:
+    from ..exporters.export import exporting
 
-        parts.append(Exporting(collector, detected_resource()))
-    if usage is not None:
-        parts.append(usage)
-    return Fanout(*parts) if len(parts) > 1 else console
+    return exporting(otlp)
 
 
-def rows_to(usage: SpoolRecorder | None) -> str:
-    """Where rows go, in words."""
-    return str(usage.path) if usage else "no rows (usage: {path: spangate.duckdb} keeps one a call)"
+def _measuring(config: Config, otlp: OtlpConfig, exporting: Exporting | None, usage: SpoolRecorder | None) -> Measuring:
+    sources = Sources(
+        dropped=(lambda: {(str(signal), str(reason)): n for (signal, reason), n in exporting.counts.dropped.items()}) if exporting else None,
+        rows=(lambda: {"written": usage.state.moved, "dropped": usage.spooling.lost + usage.state.broken}) if usage else None,
+    )
+    return measuring(models_of(config), otlp, names=config.settings.telemetry.genai_metrics, sources=sources)
 
 
-def traces_to(collector: OtlpConfig | None) -> str:
-    """Where traces go, in words."""
-    if collector is None:
-        return "off (set OTEL_EXPORTER_OTLP_ENDPOINT, or telemetry.otlp.endpoint)"
-    target = collector.traces.target or collector.logs.target
-    return target.endpoint if target else "the console"
+def _pushed(otlp: OtlpConfig, counting: Measuring | None, exporting: Exporting | None) -> Recorder | None:
+    """Who hears of calls to count them: the one that also sends what was counted, where metrics go somewhere."""
+    if counting is None or not otlp.metrics:
+        return counting
+    from ..exporters.otlp_metrics import pushing
+
+    return pushing(otlp, counting, exporting.counts if exporting else None)
+
+
+def models_of(config: Config) -> ModelNames:
+    """The names by which metrics know models: the configuration's, so that a caller can't make new ones."""
+    models = config.settings.models
+    targets = {target.model for model in models.values() for target in model.targets if target.model}
+    return ModelNames({*targets, *(name for name in models if "*" not in name)}, [name for name in models if "*" in name])

@@ -8,6 +8,8 @@ from typing import Any
 
 from multidict import CIMultiDict
 
+from spangate.proxy.http_exchange import are_events
+
 
 class Paper:
     """`room`, `taken`: cleared, a write or the end waits for its reader; `gone`: the client has left, and a write says so."""
@@ -19,8 +21,11 @@ class Paper:
         self.length: int | None = len(body)
         self.has_body = bool(body)
         self.started = False
+        self.events = False
         self.extra: Mapping[str, str] = {}
         self.gone = False
+        self.client_address = "127.0.0.1"
+        self.http_version = "1.1"
         self.arrived = True
         self.status = 0
         self.sent: Mapping[str, str] = {}
@@ -47,7 +52,7 @@ class Paper:
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         assert not self.started, "an answer begins once"
-        self.started, self.status, self.sent = True, status, headers
+        self.started, self.events, self.status, self.sent = True, are_events(headers), status, headers
 
     async def write(self, data: bytes) -> None:
         assert self.started

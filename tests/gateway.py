@@ -5,17 +5,19 @@ all journeys run against. Nothing in it is fake; providers are scripted or stand
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from spangate.call.clock import SYSTEM, Clock
 from spangate.call.seen import Seen
+from spangate.exporters.console import Console
 from spangate.exporters.record import Fanout
 from spangate.proxy import config
 from spangate.proxy.app import App, Setting
 from spangate.proxy.server import Address
-from spangate.proxy.telling import usage_of
+from spangate.proxy.telling import telling_of
 from spangate.proxy.upstream import Upstream
 
 KINDS = config.Kinds()  # found once: to look for plug-ins takes longer than most tests
@@ -84,8 +86,10 @@ async def gateway(
     kept = Kept()
     environ = environ or {}
     loaded = config.load(path, environ=environ, kinds=KINDS)
-    usage = usage_of(loaded)
-    app = App(loaded, Setting(Fanout(kept, usage) if usage else kept, environ, clock, usage=usage))
+    telling = telling_of(loaded, environ, Console(io.StringIO()))
+    parts = [part for part in (telling.exporting, telling.measuring, telling.usage) if part is not None]
+    recorder = Fanout(kept, *parts) if parts else kept
+    app = App(loaded, Setting(recorder, environ, clock, usage=telling.usage, measuring=telling.measuring))
     running = Running(app, await app.start("127.0.0.1", 0), kept)
     try:
         yield running

@@ -21,7 +21,7 @@ from ..callers import check_reach
 from ..config import DEFAULT_FILE, Config, Kinds
 from ..server import Address
 from ..settings import Server
-from ..telling import collector_of, recorder_of, rows_to, traces_to, usage_of
+from ..telling import telling_of
 from .choices import Level
 from .failure import Failure, unusable
 from .logs import log_to
@@ -69,19 +69,19 @@ def _served(wanted: Wanted, environ: Mapping[str, str], log: Aside) -> int:
     check_callers(config, host, everyone=wanted.everyone)
     console = Console(color=False if environ.get("NO_COLOR") else None)
     try:
-        collector = collector_of(config.settings.telemetry, environ)
+        telling = telling_of(config, environ, console)
     except ValueError as error:
         raise unusable(str(error)) from None
-    usage = usage_of(config)
     setting = Setting(
-        recorder_of(console, collector, usage),
+        telling.recorder,
         environ,
         everywhere=wanted.everyone,
-        detailed=collector is not None,
-        usage=usage,
+        detailed=telling.exporting is not None,
+        usage=telling.usage,
+        measuring=telling.measuring,
         kinds=kinds,
     )
-    told = Told(traces_to(collector), rows_to(usage))
+    told = Told(telling.traces, telling.rows)
 
     def ready(address: Address) -> None:
         log.write("".join(f"{line}\n" for line in first_lines(config, address, everyone=wanted.everyone, told=told)))

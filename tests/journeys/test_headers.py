@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from case import CHAT, KEY, OTHER, PROVIDER_KEY, case
-from upstream import C, D, F, chat_answer, chat_completion, chunked, error, http, play, raw_head, sse, wants_stream
+from case import CHAT, KEY, OTHER, PROVIDER_KEY, case, settings
+from gateway import until
+from upstream import C, D, F, chat_answer, chat_completion, chunk, chunked, error, http, play, raw_head, sse, wants_stream
 
 HELLO = chat_completion("Hello")
 ALLOWED_UP = {
@@ -51,6 +52,27 @@ async def test_an_unknown_coding_goes_through_untouched(tmp_path: Path) -> None:
         assert (answer.status, answer.body) == (200, b"\x0b\x02\x80not really brotli\x03")
         assert answer.all("content-encoding") == ["br"]
         assert len(answer.all("content-length") + answer.all("transfer-encoding")) == 1
+
+
+@pytest.mark.fault("HDR-01")
+async def test_a_stream_of_unknown_coding_that_dies_is_cut_without_a_word(tmp_path: Path) -> None:
+    head = raw_head(200, [("Content-Type", "text/event-stream"), ("Content-Encoding", "br"), ("Transfer-Encoding", "chunked")])
+    async with case(tmp_path, play(head + chunk(b"\x8b\x02\x80"), end="rst")) as it:
+        it.rows += 1
+        async with it.line() as line:
+            await line.send(it.request({"stream": True}))
+            heard = await line.rest()
+        assert b"content-encoding: br" in heard
+        assert not heard.endswith(b"0\r\n\r\n")
+        assert b"error" not in heard
+        assert (await it.running.kept.count(1))[0].error_code == "upstream_incomplete"
+
+
+@pytest.mark.fault("HDR-01")
+async def test_an_error_of_unknown_coding_is_told_in_our_words(tmp_path: Path) -> None:
+    async with case(tmp_path, play(http(400, [("Content-Encoding", "br")], bytes(range(60, 200))))) as it:
+        answer = await it.ask()
+        assert (answer.status, answer.error["message"]) == (400, "The provider answered with status 400.")
 
 
 @pytest.mark.fault("HDR-01")
@@ -386,7 +408,7 @@ async def test_only_our_key_and_our_headers_reach_the_provider(tmp_path: Path) -
 
 async def test_a_head_too_large_in_all_is_refused(tmp_path: Path) -> None:
     async with case(tmp_path, server={"max_header": "4KiB"}) as it:
-        for headers in ([("X-A", "a" * 5000)], [(f"X-{i}", "a" * 500) for i in range(9)]):
+        for headers in ([("X-A", "a" * 5000)], [(f"X-{i}", "a" * 500) for i in range(9)], [("X", "")] * 900, [("X", "")] * 2000):
             data = it.request(headers=headers)
             answer = await it.raw(data)
             assert (answer.status, answer.error["code"]) == (431, "headers_too_large")
@@ -397,6 +419,21 @@ async def test_a_head_too_large_in_all_is_refused(tmp_path: Path) -> None:
                 await line.send(b"X-%d: %b\r\n" % (number, b"a" * 400))
                 await asyncio.sleep(0)
             assert (await line.answer()).status == 431
+
+
+async def test_many_short_headers_are_no_large_head(tmp_path: Path) -> None:
+    async with case(tmp_path, play(chat_answer("Hello"))) as it:
+        assert (await it.ask(headers=[(f"X-{i}", "a") for i in range(300)])).status == 200
+
+
+async def test_a_new_limit_holds_for_new_connections(tmp_path: Path) -> None:
+    async with case(tmp_path, play(chat_answer("Hello")), server={"max_header": "4KiB"}) as it:
+        app, first = it.running.app, it.running.app.config.version
+        assert app.config.path is not None
+        assert (await it.raw(it.request(headers=[("X-A", "a" * 6000)]))).status == 431
+        app.config.path.write_text(settings(it.up.base_url, server={"max_header": "8KiB"}), encoding="utf-8")
+        await until(lambda: app.config.version != first, 3)
+        assert (await it.ask(headers=[("X-A", "a" * 6000)])).status == 200
 
 
 async def test_a_long_path_is_refused(tmp_path: Path) -> None:

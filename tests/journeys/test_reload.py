@@ -113,3 +113,22 @@ async def test_a_revoked_key_opens_nothing_within_a_second(tmp_path: Path) -> No
         answer = await stream
         assert (answer.status, D in answer.body) == (200, True)
         assert key not in str(it.log.lines)
+
+
+@pytest.mark.fault("KEY-03")
+async def test_a_revoked_key_opens_nothing_while_the_configuration_is_bad(tmp_path: Path) -> None:
+    keys = tmp_path / "spangate.keys.yaml"
+    key, _ = keys_file.new(keys, "search", "laptop", now=datetime.now(UTC))
+    async with case(tmp_path, play(chat_answer("Hello"))) as it:
+        app = it.running.app
+        assert app.config.path is not None
+        app.config.path.write_text("modles: {}", encoding="utf-8")
+        await until(lambda: app.endpoints.reload_error != "")
+        assert (await it.ask(key=key)).status == 200
+        keys_file.revoke(keys, "search", "laptop")
+        await until(lambda: not any(held.key.name == "laptop" for held in app.config.keys), 1.0)
+        assert (await it.ask(key=key)).status == 401
+        assert (await it.ask()).status == 200
+        assert "spangate.yaml:" in (await it.ask(path="/readyz", method="GET")).json()["config_reload_failed"]
+        assert any("key search/laptop: revoked" in line for line in it.log.lines)
+        it.log.unhandled.clear()

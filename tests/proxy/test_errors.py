@@ -66,6 +66,7 @@ def test_our_own_errors(error: SpangateError, status: int, type: str, code: str,
         (provider(409, "conflict"), 409, "conflict", None),
         (provider(413, "too_big", 7), 413, "too_big", 7),
         (provider(422, "bad"), 422, "bad", None),
+        (provider(400, own_code="context_length_exceeded"), 400, "invalid_request_error", "context_length_exceeded"),
         (provider(400), 400, "invalid_request_error", "upstream_error"),
         (provider(422), 422, "invalid_request_error", "upstream_error"),
         # A limit stays one, wherever it is told.
@@ -129,6 +130,8 @@ def test_an_error_in_a_stream_is_one_event_and_no_end() -> None:
 def test_headers_are_the_errors_own() -> None:
     limited = Refused("x", code="rate_limit_exceeded", headers={"retry-after": "2"})
     assert errors.error_headers(limited) == {"retry-after": "2"}
+    for theirs, ours in (("1.5", "2"), ("7", "7"), ("0.0", "0"), ("Wed, 21 Oct 2026 07:28:00 GMT",) * 2, ("1e9.5",) * 2):
+        assert errors.error_headers(UpstreamError("x", status=429, headers={"retry-after": theirs})) == {"retry-after": ours}
     spent = Refused("x", code="budget_exceeded", headers={"retry-after": "59"})
     assert errors.error_headers(spent) == {"retry-after": "59", "x-should-retry": "false"}
     assert spent.headers == {"retry-after": "59"}

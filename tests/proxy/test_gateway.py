@@ -136,6 +136,12 @@ async def test_what_is_listed() -> None:
         assert len(up.requests) == 1, "asked once in five minutes"
 
 
+async def test_what_another_provider_would_be_asked_for_is_not_listed() -> None:
+    async with Misbehaving(play(listing("gpt-oss", "other"))) as up, standing(providers=through(up)) as gateway:
+        assert gateway.providers_of(["gpt-oss"]) == {"gpt-oss": "a"}
+        assert await gateway.models(Caller()) == ["strong", "fast", "other"]
+
+
 async def test_a_list_is_believed_for_a_while() -> None:
     times = [0.0]
     async with (

@@ -19,7 +19,7 @@ SMALL = Server(max_calls=2, max_body=100, max_bodies=150, body_timeout=0.05)
 class Arriving:
     """A request whose body comes in these pieces; None: nothing more ever comes."""
 
-    method, path, has_body, started, gone = "POST", "/", True, False, False
+    method, path, has_body, started, events, gone = "POST", "/", True, False, False, False
     extra: Mapping[str, str] = {}
 
     def __init__(self, *pieces: bytes | None, length: int | None = None, **headers: str) -> None:

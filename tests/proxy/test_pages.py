@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from spangate.call.errors import Refused
 from spangate.proxy.error_pages import PAGES
+from spangate.proxy.pages import metrics
 
 from case import KEY, OTHER, case, key_hash
+from exchange import Paper
 from upstream import http, play
 
 TEAMS: dict[str, Any] = {
@@ -102,6 +105,39 @@ async def test_a_database_that_can_not_be_had_is_told_and_its_folder_is_not(tmp_
         assert told.json()["usage"].startswith("usage rows wait in usage.duckdb.spool: ")
         assert str(tmp_path) not in told.json()["usage"]
         it.log.unhandled.clear()  # the log has told of it, as it must
+
+
+async def test_metrics_are_there_where_there_is_telemetry(tmp_path: Path) -> None:
+    async with case(tmp_path, telemetry={}) as it:
+        await it.works()
+        answer = await it.ask(path="/metrics", method="GET", key="")
+        assert answer.status == 200
+        assert str(answer.header("content-type")).startswith("text/plain; version=0.0.4")
+        assert (
+            b'spangate_requests_total{spangate_api="chat_completions",spangate_route_name="ok",spangate_outcome="completed"} 1'
+            in answer.body
+        )
+    async with case(tmp_path) as it:
+        assert (await it.ask(path="/metrics", method="GET")).error["code"] == "not_found"
+
+
+async def test_metrics_from_another_machine_need_the_admin_token(tmp_path: Path) -> None:
+    token = "a-token-of-some-length"
+    async with case(tmp_path, telemetry={}, server={"admin_token": token}) as it:
+        measuring = it.running.app.setting.measuring
+        assert measuring is not None
+        for shown in ("", "wrong"):
+            with pytest.raises(Refused, match="admin token"):
+                await metrics(measuring, from_afar(shown), it.running.app.endpoints.gateway)
+        answered = from_afar(token)
+        await metrics(measuring, answered, it.running.app.endpoints.gateway)
+        assert answered.status == 200
+
+
+def from_afar(token: str) -> Paper:
+    paper = Paper(path="/metrics", method="GET", Authorization=f"Bearer {token}")
+    paper.client_address = "192.0.2.7"
+    return paper
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/key", "/healthz", "/readyz"])

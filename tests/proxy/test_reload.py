@@ -19,6 +19,8 @@ from spangate.proxy.config import Config, Kinds, from_environment, load
 from spangate.proxy.mistakes import ConfigMistakes, Mistake
 from spangate.proxy.reload import Reload
 
+from gateway import until
+
 KINDS = Kinds()
 GOOD = "providers: {s: {kind: scripted}}\nmodels: {fast: {targets: [{provider: s}]}}\nteams: {search: {}}\n"
 BAD = GOOD.replace("models", "modles")
@@ -33,8 +35,9 @@ class Gateway:
         self.loads = 0
         self.applied: list[Config] = []
         self.refusals: list[list[str]] = []
+        self.rekeyed: list[Config] = []
         self.fault = ""
-        self.reload = Reload(self.load(), load=self.load, apply=self.apply, refused=self.refused)
+        self.reload = Reload(self.load(), load=self.load, apply=self.apply, refused=self.refused, rekey=self.rekeyed.append)
 
     def load(self) -> Config:
         self.loads += 1
@@ -267,6 +270,27 @@ async def test_what_is_no_file_stops_nothing(tmp_path: Path, name: str, wrong: C
         await gateway.until(applied=1, refused=len(gateway.refusals))
 
 
+async def test_a_revoked_key_ends_while_the_file_is_bad(tmp_path: Path) -> None:
+    keys, moment = tmp_path / "spangate.keys.yaml", datetime.now(UTC)
+    for name in ("laptop", "other"):
+        keys_file.new(keys, "search", name, now=moment)
+    async with watching(tmp_path) as gateway:
+        first = gateway.reload.config
+        gateway.path.write_text(BAD)
+        await gateway.until(refused=1)
+        assert gateway.rekeyed == []
+        keys_file.revoke(keys, "search", "laptop")
+        await until(lambda: bool(gateway.rekeyed))
+        keys_file.new(keys, "search", "new", now=moment)  # waits for the file to be mended, as all that is new
+        await gateway.quiet()
+        assert [[held.key.name for held in config.keys] for config in gateway.rekeyed] == [["other"]]
+        assert gateway.reload.config is gateway.rekeyed[0]
+        assert (gateway.rekeyed[0].settings, gateway.rekeyed[0].version != first.version) == (first.settings, True)
+        gateway.path.write_text(GOOD)
+        await gateway.until(applied=1, refused=1)
+        assert [held.key.name for held in gateway.applied[0].keys] == ["other", "new"]
+
+
 async def test_a_name_server_that_is_gone_keeps_no_key_alive(tmp_path: Path) -> None:
     gone = Event()
     async with watching(tmp_path) as gateway:
@@ -296,7 +320,7 @@ async def test_stopping_what_never_started(tmp_path: Path) -> None:
 async def test_without_a_file_there_is_nothing_to_watch(tmp_path: Path) -> None:
     applied: list[Config] = []
     config = load_zero()
-    reload = Reload(config, load=load_zero, apply=applied.append, refused=lambda mistakes: None)
+    reload = Reload(config, load=load_zero, apply=applied.append, refused=lambda mistakes: None, rekey=applied.append)
     reload.start()
     await asyncio.sleep(0.2)
     reload.soon()

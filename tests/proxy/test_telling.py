@@ -3,44 +3,78 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
 from spangate.exporters.console import Console
-from spangate.exporters.export import Exporting
 from spangate.exporters.record import Fanout
-from spangate.exporters.settings import Otlp, Telemetry
-from spangate.proxy.telling import collector_of, recorder_of, traces_to
+from spangate.proxy.config import Config, Kinds, parse
+from spangate.proxy.telling import Telling, models_of, telling_of
+
+from gateway import KINDS
 
 CONSOLE = Console(io.StringIO())
 COLLECTOR = "http://127.0.0.1:4318"
+SPINE = """
+providers: {s: {kind: scripted}}
+models: {fast: {targets: [{provider: s, model: small-1}]}, "echo-*": {targets: [{provider: s}]}, "*": {targets: [{provider: s}]}}
+"""
 
 
-def test_without_a_collector_the_console_is_told_and_nobody_else() -> None:
-    collector = collector_of(Telemetry(), {})
-    assert collector is None
-    assert recorder_of(CONSOLE, collector) is CONSOLE
-    assert traces_to(collector).startswith("off")
+def config(more: str = "", kinds: Kinds = KINDS) -> Config:
+    return parse((SPINE + more).encode(), "spangate.yaml", environ={}, kinds=kinds)
 
 
-@pytest.mark.parametrize(
-    ("telemetry", "environ"),
-    [(Telemetry(otlp=Otlp(endpoint=COLLECTOR)), {}), (Telemetry(), {"OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR})],
-)
-def test_a_collector_is_told_too(telemetry: Telemetry, environ: dict[str, str]) -> None:
-    collector = collector_of(telemetry, environ)
-    recorder = recorder_of(CONSOLE, collector)
-    assert isinstance(recorder, Fanout)
-    console, exporting = recorder.parts
-    assert console is CONSOLE
-    assert isinstance(exporting, Exporting)
-    assert traces_to(collector) == f"{COLLECTOR}/v1/traces"
+def told(more: str = "", **environ: str) -> Telling:
+    return telling_of(config(more), environ, CONSOLE)
+
+
+def parts(telling: Telling) -> list[str]:
+    recorder = telling.recorder
+    return [type(part).__name__ for part in (recorder.parts if isinstance(recorder, Fanout) else [recorder])]
+
+
+def test_alone_the_console_is_told() -> None:
+    telling = told()
+    assert telling.recorder is CONSOLE
+    assert (telling.exporting, telling.measuring, telling.usage) == (None, None, None)
+    assert telling.traces.startswith("off")
+    assert telling.rows.startswith("no rows")
+
+
+def test_a_section_of_telemetry_is_enough_to_count() -> None:
+    assert parts(told("telemetry: {}")) == ["Console", "Measuring"]
+
+
+def test_a_collector_in_the_file_is_told_everything() -> None:
+    telling = told(f"telemetry: {{otlp: {{endpoint: '{COLLECTOR}'}}}}")
+    assert parts(telling) == ["Console", "Exporting", "Pushing"]
+    assert telling.traces == f"{COLLECTOR}/v1/traces"
+
+
+def test_a_collector_in_the_environment_too() -> None:
+    assert told(OTEL_EXPORTER_OTLP_ENDPOINT=COLLECTOR).traces == f"{COLLECTOR}/v1/traces"
+    assert parts(told(OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{COLLECTOR}/v1/metrics")) == ["Console", "Pushing"]
 
 
 def test_the_console_may_be_told_of_traces() -> None:
-    assert traces_to(collector_of(Telemetry(), {"OTEL_TRACES_EXPORTER": "console"})) == "the console"
+    assert told(OTEL_TRACES_EXPORTER="console").traces == "the console"
+
+
+def test_rows_are_kept_beside_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "u.duckdb"
+    telling = told(f"usage: {{path: '{path}'}}")
+    assert parts(telling) == ["Console", "SpoolRecorder"]
+    assert telling.rows == str(path)
+    assert not path.exists(), "nothing is opened before the gateway starts"
 
 
 def test_a_variable_that_cannot_be_used_is_named() -> None:
     with pytest.raises(ValueError, match="OTEL_EXPORTER_OTLP_PROTOCOL"):
-        collector_of(Telemetry(), {"OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
+        told(OTEL_EXPORTER_OTLP_ENDPOINT=COLLECTOR, OTEL_EXPORTER_OTLP_PROTOCOL="http/json")
+
+
+@pytest.mark.parametrize(("model", "name"), [("fast", "fast"), ("small-1", "small-1"), ("echo-7", "echo-*"), ("made-up", "_other")])
+def test_metrics_know_models_by_the_names_of_the_configuration(model: str, name: str) -> None:
+    assert models_of(config()).named(model) == name
