@@ -65,7 +65,7 @@ def _exporting(otlp: OtlpConfig) -> Exporting | None:
 
 def _measuring(config: Config, otlp: OtlpConfig, exporting: Exporting | None, usage: SpoolRecorder | None) -> Measuring:
     sources = Sources(
-        dropped=(lambda: {(str(signal), str(reason)): n for (signal, reason), n in exporting.counts.dropped.items()}) if exporting else None,
+        dropped=(lambda: {(str(name), str(why)): count for (name, why), count in exporting.counts.dropped.items()}) if exporting else None,
         rows=(lambda: {"written": usage.state.moved, "dropped": usage.spooling.lost + usage.state.broken}) if usage else None,
     )
     return measuring(models_of(config), otlp, names=config.settings.telemetry.genai_metrics, sources=sources)
