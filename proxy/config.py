@@ -61,12 +61,6 @@ class Config:
         """What relative paths of the file are relative to."""
         return self.path.parent if self.path else Path()
 
-    @property
-    def keyless(self) -> list[str]:
-        """The teams that nobody can call as."""
-        keyed = {held.team for held in self.keys}
-        return [team for team in self.settings.teams if team not in keyed]
-
     def policies_of(self, team: str | None) -> list[tuple[str, BaseModel]]:
         """The policies that hold for a team's calls, outermost first: the defaults around its own. None: an open gateway's caller."""
         own = self.settings.teams[team].policies if team is not None else []

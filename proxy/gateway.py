@@ -28,6 +28,7 @@ from .upstream import Sender
 Inbound = Literal["trust", "link", "ignore"]
 LISTING = 5.0  # seconds that a provider may take to list its models; one that takes longer has none
 LISTED = 300.0  # seconds for which a provider's own list of models is believed
+UNLISTED = 5.0  # seconds for which a provider that listed none isn't asked again
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Gateway:
         self._open_ended = [route for route in self._routes if "*" in route.pattern]
         self._nexts: dict[tuple[str, str], Next] = {}
         self._listed: dict[str, tuple[float, list[str]]] = {}
+        self._asking: dict[str, asyncio.Lock] = {}
 
     def rekeyed(self, config: Config) -> Gateway:
         """The same with the keys of `config`, which differs in nothing else."""
@@ -135,12 +137,13 @@ class Gateway:
         return list(found)
 
     async def _list(self, provider: str) -> list[str]:
-        at, names = self._listed.get(provider, (-LISTED, []))
-        now = self.clock.mono()
-        if now - at >= LISTED or not names:
-            names = await self._ask(provider)
-            self._listed[provider] = (now, names)
-        return names
+        """What a provider lists. It is asked once at a time, however many wait for it."""
+        async with self._asking.setdefault(provider, asyncio.Lock()):
+            at, names = self._listed.get(provider, (-LISTED, []))
+            if self.clock.mono() - at >= (LISTED if names else UNLISTED):
+                names = await self._ask(provider)
+                self._listed[provider] = (self.clock.mono(), names)
+            return names
 
     async def _ask(self, provider: str) -> list[str]:
         try:

@@ -45,7 +45,8 @@ class HttpExchange:
     """One exchange on a connection."""
 
     __slots__ = (
-        "_chunked", "_close", "_connection", "_head", "_request", "events", "extra", "has_body", "headers", "length", "method", "path", "started"
+        "_chunked", "_close", "_connection", "_head", "_request",
+        "events", "extra", "has_body", "headers", "length", "method", "path", "started",
     )  # fmt: skip
 
     def __init__(self, request: web.BaseRequest) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -29,6 +32,7 @@ from .settings import Server as Limits
 log = logging.getLogger("spangate.proxy")
 
 READ = 256 * 1024  # bytes of a body that may wait to be read, as many as the loop reads at once
+FIELDS = 256  # header fields of a request
 IDLE = 75.0  # seconds that a kept connection may stay without a request
 LINGER = 2.0  # seconds for which what a refused client still sends is read and thrown away
 PARTING = 0.5  # seconds that a step of closing may take
@@ -139,7 +143,7 @@ class Connection(RequestHandler):
             self.body.set_exception(TimeoutError("The request body did not arrive in time."))
             self.body = None
         waiting = wire.get_write_buffer_size()
-        taken = self.written - waiting  # what waits tells nothing: it is as much again as soon as a reader took some
+        taken = self.written - waiting - _in_the_system(wire) if waiting else 0  # what waits is soon as much again
         if not waiting or taken > self.taken or not self.stuck_since:
             self.stuck_since = now if waiting else 0.0
         elif now - self.stuck_since > self.limits.write_timeout:
@@ -159,6 +163,14 @@ class Connection(RequestHandler):
         return _refusal(_parser_error(exc))
 
 
+def _in_the_system(wire: asyncio.Transport) -> int:
+    """Bytes that the system has and the client's system has not: for a slow client, megabytes that we would not see move."""
+    try:
+        return int.from_bytes(ioctl(wire.get_extra_info("socket").fileno(), TIOCOUTQ, bytes(4)), sys.byteorder)
+    except OSError:  # not told everywhere
+        return 0
+
+
 def _refusal(error: SpangateError) -> web.Response:
     """The answer to what never came to be a request; the connection ends with it."""
     headers = {"Server": "spangate", "Connection": "close"}
@@ -168,7 +180,7 @@ def _refusal(error: SpangateError) -> web.Response:
 
 
 def _parser_error(exc: BaseException | None) -> CallerFault:
-    if isinstance(exc, LineTooLong):
+    if isinstance(exc, LineTooLong) or "Too many headers" in str(exc):  # of which aiohttp makes no class
         return _head_too_large()
     return CallerFault("This is not a request of HTTP/1.1 that can be answered safely.")
 
@@ -189,9 +201,8 @@ class _Http(web.Server):
         self.limits = limits
 
     def __call__(self) -> RequestHandler:
-        most = self.limits.max_header  # of everything: a line, a field, and as many fields as fit in
-        sizes = {"max_line_size": most, "max_field_size": most, "max_headers": most // 4}
-        return Connection(self, loop=self._loop, limits=self.limits, **sizes, **self._kwargs)
+        most = self.limits.max_header
+        return Connection(self, loop=self._loop, limits=self.limits, max_line_size=most, max_field_size=most, **self._kwargs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +266,7 @@ class Server:
             auto_decompress=False,
             keepalive_timeout=IDLE,
             lingering_time=LINGER,
+            max_headers=FIELDS,
             read_bufsize=READ,
         )
         return self._http

@@ -16,7 +16,7 @@ import aiohttp
 
 from ..call.errors import ProviderFault, UpstreamError, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
 from .connection import ABANDONED, CUT, HEAD_LIMIT, JOINED, NOT_HTTP, SLICE, UNANSWERED, Body, first, head_fault
-from .upstream import READ_LIMIT, Headers, Origin, Reply, Sender, Upstream, request_head, unreachable, whole
+from .upstream import READ_LIMIT, Headers, Origin, Reply, Sender, Upstream, request_head, unreachable
 
 AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 
@@ -248,9 +248,6 @@ class SessionAnswer:
                 self.close()  # failed or cancelled
         self._ended = not data
         return data
-
-    async def whole(self, limit: int) -> bytes:
-        return await whole(self, limit)
 
     def release(self) -> None:
         self.close()

@@ -23,7 +23,7 @@ from typing import Protocol
 
 import aiohappyeyeballs
 
-from ..call.errors import UpstreamError, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
+from ..call.errors import UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
 from .connection import ABANDONED, Body, Connection, Unheard, first
 from .origin import Key, Origin, printable
 
@@ -44,7 +44,6 @@ class Reply(Protocol):
 
     def header(self, name: bytes) -> bytes | None: ...
     async def read(self) -> bytes: ...
-    async def whole(self, limit: int) -> bytes: ...
     def release(self) -> None: ...
     def close(self) -> None: ...
 
@@ -85,10 +84,6 @@ class Answer:
         self._ended = not data
         return data
 
-    async def whole(self, limit: int) -> bytes:
-        """The rest of the body; UpstreamError if it is larger than `limit` bytes."""
-        return await whole(self, limit)
-
     def release(self) -> None:
         """The body has said all it had to: without anybody waiting, the connection goes back once the framing of the answer ends too, or
         is aborted. `close` does nothing after it."""
@@ -102,17 +97,6 @@ class Answer:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._ended = connection.release() or self._ended
-
-
-async def whole(answer: Reply, limit: int) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    while piece := await answer.read():
-        size += len(piece)
-        if size > limit:
-            raise UpstreamError(f"The provider's answer is larger than {limit} bytes.")
-        pieces.append(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 class Upstream:

@@ -408,7 +408,7 @@ async def test_only_our_key_and_our_headers_reach_the_provider(tmp_path: Path) -
 
 async def test_a_head_too_large_in_all_is_refused(tmp_path: Path) -> None:
     async with case(tmp_path, server={"max_header": "4KiB"}) as it:
-        for headers in ([("X-A", "a" * 5000)], [(f"X-{i}", "a" * 500) for i in range(9)], [("X", "")] * 900, [("X", "")] * 2000):
+        for headers in ([("X-A", "a" * 5000)], [(f"X-{i}", "a" * 500) for i in range(9)], [(f"X-{i}", "") for i in range(300)]):
             data = it.request(headers=headers)
             answer = await it.raw(data)
             assert (answer.status, answer.error["code"]) == (431, "headers_too_large")
@@ -419,11 +419,6 @@ async def test_a_head_too_large_in_all_is_refused(tmp_path: Path) -> None:
                 await line.send(b"X-%d: %b\r\n" % (number, b"a" * 400))
                 await asyncio.sleep(0)
             assert (await line.answer()).status == 431
-
-
-async def test_many_short_headers_are_no_large_head(tmp_path: Path) -> None:
-    async with case(tmp_path, play(chat_answer("Hello"))) as it:
-        assert (await it.ask(headers=[(f"X-{i}", "a") for i in range(300)])).status == 200
 
 
 async def test_a_new_limit_holds_for_new_connections(tmp_path: Path) -> None:

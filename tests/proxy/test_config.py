@@ -335,11 +335,6 @@ def test_the_version_changes_with_either_file(tmp_path: Path) -> None:
     assert all(len(version) == 12 for version in versions)
 
 
-def test_teams_that_nobody_can_call_as() -> None:
-    assert config_of(GOOD).keyless == []
-    assert config_of(GOOD + "  new: {}\n").keyless == ["new"]
-
-
 def test_what_only_a_restart_brings() -> None:
     old = config_of(GOOD)
     assert old.needs_restart(config_of("server: {drain: 1s}\n" + GOOD)) == []

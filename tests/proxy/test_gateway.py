@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from spangate.call.clock import Clock
 from spangate.call.errors import Refused
 from spangate.call.events import Delta, Event, Opened
 from spangate.proxy import config
-from spangate.proxy.gateway import LISTED, Gateway, callers_of, in_order
+from spangate.proxy.gateway import LISTED, UNLISTED, Gateway, callers_of, in_order
 from spangate.proxy.kinds import Kinds
 from spangate.proxy.upstream import Upstream
 
@@ -164,6 +165,17 @@ async def test_a_provider_that_never_answers_adds_nothing() -> None:
     async with Misbehaving(play(end="hold")) as up, standing(providers=through(up)) as gateway:
         assert await gateway.models(SEARCH) == ["strong", "fast"]
         await up.requests[0].peer_closed.wait()
+
+
+async def test_many_who_ask_for_the_list_are_one_request() -> None:
+    times = [0.0]
+    async with Misbehaving(play(end="hold")) as up, standing(Clock(mono=lambda: times[0]), providers=through(up)) as gateway:
+        lists = await asyncio.gather(*(gateway.models(SEARCH) for _ in range(20)))
+        assert lists == [["strong", "fast"]] * 20
+        assert len(up.requests) == 1
+        times[0] = UNLISTED
+        await gateway.models(SEARCH)
+        assert len(up.requests) == 2
 
 
 def test_keys_become_holders() -> None:

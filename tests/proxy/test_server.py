@@ -98,6 +98,24 @@ async def test_a_reader_that_is_always_behind_is_not(tmp_path: Path) -> None:
                 await line.reader.read(1 << 20)
 
 
+async def test_a_reader_of_what_the_system_holds_is_not(tmp_path: Path) -> None:
+    """The system takes megabytes for a slow client at a time; meanwhile nothing moves on our side."""
+    loop, size = asyncio.get_running_loop(), 8 << 20
+    async with case(tmp_path, play(chat_answer("x" * size)), server={"write_timeout": "100ms"}) as it:
+        it.rows += 1
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
+            slow.setblocking(False)
+            await loop.sock_connect(slow, (it.running.address.host, it.running.address.port))
+            await loop.sock_sendall(slow, it.request())
+            read = 0
+            while read < size:
+                piece = await loop.sock_recv(slow, 32768)
+                assert piece, f"dropped after {read} bytes"
+                read += len(piece)
+                await asyncio.sleep(0.005)  # part of the scenario: it takes many times write_timeout in all
+
+
 async def test_new_limits_are_for_new_connections(tmp_path: Path) -> None:
     async with case(tmp_path, HELLO) as it, it.line() as old:
         await old.send(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")

@@ -14,6 +14,7 @@ from typing import Self
 import pytest
 
 from spangate.call.errors import UpstreamError, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
+from spangate.proxy.coding import whole
 from spangate.proxy.session_upstream import ProxiedUpstream, ProxyRules, SessionAnswer, SessionUpstream, covers, upstream_for
 from spangate.proxy.upstream import Body, Headers, Origin, Reply, Sender, Upstream
 
@@ -67,7 +68,7 @@ async def ask(
 async def asked(upstream: Sender, origin: Origin = NOWHERE, body: Body = (b"{}",)) -> bytes:
     answer = await ask(upstream, origin, body)
     try:
-        return await answer.whole(MIB)
+        return await whole(answer, MIB)
     finally:
         answer.close()
 
@@ -285,7 +286,7 @@ async def test_a_whole_answer(steps: list[Step], end: End, status: int, body: by
     async with Misbehaving(play(*steps, end=end)) as server, client(through(server)) as upstream:
         answer = await ask(upstream)
         assert answer.status == status
-        assert await answer.whole(1000) == body
+        assert await whole(answer, 1000) == body
         assert await answer.read() == b""
         answer.close()
         answer.close()
@@ -349,7 +350,7 @@ async def test_an_answer_before_the_body_is_sent() -> None:
     async with Misbehaving(play(error(413), end="hold"), early=True) as server, client(through(server)) as upstream:
         answer = await ask(upstream, body=[bytes(30 * MIB)])
         assert answer.status == 413
-        await answer.whole(1000)
+        await whole(answer, 1000)
         answer.close()
         assert server.connections[0].received < 30 * MIB
 

@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from spangate.call.errors import ProviderFault, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
+from spangate.proxy.coding import whole
 from spangate.proxy.upstream import READ_LIMIT, Answer, Body, Headers, Origin, Reply, Sender, Upstream
 
 from upstream import (
@@ -65,7 +66,7 @@ async def asked(upstream: Upstream, server: Misbehaving, body: Body = (b"{}",)) 
     """One exchange from its beginning to its end."""
     answer = await ask(upstream, server, body)
     try:
-        return await answer.whole(MIB)
+        return await whole(answer, MIB)
     finally:
         answer.close()
 
@@ -80,7 +81,7 @@ def within(seconds: float) -> asyncio.Timeout:
 async def test_the_request_on_the_wire() -> None:
     async with Misbehaving(play(OK)) as server, client() as upstream:
         answer = await ask(upstream, server, [b'{"a":', memoryview(b"1}")], headers=HEADERS)
-        await answer.whole(10)
+        await whole(answer, 10)
         answer.close()
         host = f"127.0.0.1:{server.port}".encode()
         assert server.requests[0].raw == (
@@ -93,7 +94,7 @@ async def test_the_request_on_the_wire() -> None:
 async def test_a_request_without_a_body(method: bytes, length: bytes | None) -> None:
     async with Misbehaving(play(OK)) as server, client() as upstream:
         answer = await upstream.send(method, Origin.parse(server.base_url), "/models?limit=1", [], [], connect=5)
-        await answer.whole(10)
+        await whole(answer, 10)
         answer.close()
         assert (server.requests[0].path, server.requests[0].header(b"content-length")) == ("/v1/models?limit=1", length)
 
@@ -169,7 +170,7 @@ async def test_an_answer_before_the_body_is_sent(status: int, end: End) -> None:
         for round in range(30):
             answer = await ask(upstream, server, [bytes(30 * MIB)])
             assert answer.status == status
-            assert b'"error"' in await answer.whole(1000)
+            assert b'"error"' in await whole(answer, 1000)
             answer.close()
             assert upstream.open == 0
             assert (await server.connection(round)).received < 30 * MIB
@@ -189,7 +190,7 @@ async def test_a_refusal_that_resets_us_while_we_send() -> None:
         for _ in range(25):
             answer = await upstream.send(b"POST", origin, "/x", [], [bytes(30 * MIB)], connect=5)
             assert answer.status == 413
-            assert b'"error"' in await answer.whole(1000)
+            assert b'"error"' in await whole(answer, 1000)
             answer.close()
 
     serving = asyncio.create_task(asyncio.to_thread(asyncio.run, serve()))
@@ -209,7 +210,7 @@ async def test_an_early_answer_with_its_own_body_to_come() -> None:
         client() as upstream,
     ):
         answer = await ask(upstream, server, [bytes(30 * MIB)])
-        assert await answer.whole(1000) == b"more later"
+        assert await whole(answer, 1000) == b"more later"
         answer.close()
         assert upstream.open == 0
 
@@ -296,7 +297,7 @@ async def test_aclose_leaves_an_answer_to_its_reader() -> None:
         await upstream.aclose()
         assert upstream.in_use == 1
         go.set()
-        assert await answer.whole(10) == b"hi"
+        assert await whole(answer, 10) == b"hi"
         answer.close()
         assert upstream.open == 0, "a closed pool keeps nothing"
 
@@ -445,7 +446,7 @@ async def test_tls(host: str) -> None:
     async with Misbehaving(play(sse(C("hi"), F("stop"), D)), tls=self_signed().server) as server, client() as upstream:
         for _ in range(3):
             answer = await upstream.send(b"POST", trusting(server, host), "/x", HEADERS, [memoryview(body)], connect=5)
-            assert (await answer.whole(1000)).endswith(D)
+            assert (await whole(answer, 1000)).endswith(D)
             answer.close()
         assert (len(server.connections), upstream.idle) == (1, 1)
         assert server.requests[-1].body == body
@@ -478,7 +479,7 @@ async def test_a_stream_cut_under_tls() -> None:
     async with Misbehaving(play(sse_head() + chunk(C("hi")), end="rst"), tls=self_signed().server) as server, client() as upstream:
         answer = await upstream.send(b"POST", trusting(server), "/x", [], [], connect=5)
         with pytest.raises(UpstreamIncomplete):
-            await answer.whole(1000)
+            await whole(answer, 1000)
         answer.close()
 
 
@@ -489,15 +490,15 @@ async def test_a_stream_cut_under_tls() -> None:
 async def stuck(server: Misbehaving, body: Sequence[bytes] = (b"{}",), origin: Origin | None = None) -> AsyncIterator[asyncio.Task[bytes]]:
     """A task that asks and waits; cancelled at the end, its provider must see the connection close at once."""
 
-    async def whole() -> bytes:
+    async def asking() -> bytes:
         answer = await upstream.send(b"POST", origin or Origin.parse(server.base_url), "/x", [], body, connect=30)
         try:
-            return await answer.whole(10 * MIB)
+            return await whole(answer, 10 * MIB)
         finally:
             answer.close()
 
     async with client() as upstream:
-        task = asyncio.create_task(whole())
+        task = asyncio.create_task(asking())
         yield task
         task.cancel()
         await asyncio.wait([task])
@@ -610,7 +611,7 @@ async def test_a_redirect_is_an_answer(status: int) -> None:
         away = http(status, [("Location", f"{canary.base_url}/models")], b"moved")
         async with Misbehaving(play(away)) as server, client() as upstream:
             answer = await ask(upstream, server, headers=[(b"authorization", b"Bearer a"), (b"api-key", b"b")])
-            assert (answer.status, await answer.whole(10)) == (status, b"moved")
+            assert (answer.status, await whole(answer, 10)) == (status, b"moved")
             answer.close()
             assert (len(server.requests), canary.connections) == (1, [])
 
@@ -627,7 +628,7 @@ async def test_codings_are_left_as_they_come() -> None:
     async with Misbehaving(play(http(200, [JSON, ("Content-Encoding", "gzip")], b"\x1f\x8bnot"))) as server, client() as upstream:
         answer = await ask(upstream, server)
         assert answer.header(b"content-encoding") == b"gzip"
-        assert await answer.whole(10) == b"\x1f\x8bnot"
+        assert await whole(answer, 10) == b"\x1f\x8bnot"
         answer.close()
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from spangate.proxy import connection
+from spangate.proxy.coding import whole
 from spangate.proxy.origin import Origin
 from spangate.proxy.upstream import Answer, Upstream
 
@@ -48,7 +49,7 @@ async def until_free(upstream: Upstream) -> None:
 async def used_again(upstream: Upstream, server: Misbehaving) -> bool:
     await until_free(upstream)
     answer = await ask(upstream, server)
-    assert b"next" in await answer.whole(1000)
+    assert b"next" in await whole(answer, 1000)
     answer.close()
     return len(server.connections) == 1
 
