@@ -11,12 +11,13 @@ from typing import Any, Literal
 
 from ..call.errors import ProviderFault, UpstreamError
 from ..call.events import Usage
+from .errors import PASSED_ON
 
 _TAG = re.compile(r"<[^>]{0,500}>")
 # Line and paragraph separators, C1 controls and lone surrogates end a line or an encoder as surely as LF does.
 _SPACE = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 MAX_MESSAGE = 500
-_OURS = frozenset({401, 402, 403})  # statuses about the gateway's account: the log reads the provider's words, the caller does not
+_ACCOUNT = frozenset({401, 402, 403})  # statuses about the gateway's own account
 
 
 def usage_of(value: Any) -> Usage | None:
@@ -81,14 +82,18 @@ def error_in(answer: Mapping[str, Any]) -> Any:
 
 
 def provider_error(value: Any, status: int | None = None, headers: Mapping[str, str] | None = None) -> UpstreamError:
-    """An UpstreamError from what stands under `error`: an object in OpenAI's shape, a string, anything."""
+    """An UpstreamError from what stands under `error`: an object in OpenAI's shape, a string, anything.
+
+    The caller reads the provider's words where they concern its own request (and of errors inside a 200, which have no status);
+    of any other failure, whose words may hold anything, it reads ours, and the log reads theirs.
+    """
     fields = value if isinstance(value, dict) else {"message": value}
     code = fields.get("code")
-    words = safe_text(fields.get("message")) or _worded(status)
-    ours = status in _OURS
+    words = safe_text(fields.get("message"))
+    told = status is None or status == 429 or status in PASSED_ON
     return UpstreamError(
-        f"The provider refused the gateway's own key (status {status})." if ours else words,
-        detail=words if ours else "",
+        (words if told else "") or _worded(status),
+        detail="" if told else words,
         status=status,
         kind=_word(fields.get("type")),
         own_code=code if isinstance(code, int) and not isinstance(code, bool) else _word(code),
@@ -117,6 +122,8 @@ def _without(text: str, secret: str) -> str:
 
 
 def _worded(status: int | None) -> str:
+    if status in _ACCOUNT:
+        return f"The provider refused the gateway's own key (status {status})."
     return "The provider reported an error." if status is None else f"The provider answered with status {status}."
 
 

@@ -101,7 +101,7 @@ class Gateway:
         return self._exact.get(model) or next((route for route in self._open_ended if fits_glob(route.pattern, model)), None)
 
     def _build(self, team: str, route: Route) -> Next:
-        listed = [cast("Policy", settings) for _, settings in self.config.policies_of(team or None)]
+        listed = [self._layer(settings) for _, settings in self.config.policies_of(team or None)]
         names = self._names(team)
         rules = [rule.naming(names) if isinstance(rule, Access) else rule for rule in (self._access(team), *listed)]
         rules = [rule for rule in rules if not (isinstance(rule, Access) and rule.everything)]  # it would only cost
@@ -109,6 +109,12 @@ class Gateway:
         provider = self.providers[route.provider]
         answer = chain([Attempt(provider.place, self.detailed, self._opening)], provider.answer)
         return chain([Around(), *policies, partial(_to_target, route)], answer)
+
+    def _layer(self, settings: object) -> Policy:
+        """What a policy of the configuration is in the onion: what its settings build, or the settings themselves. The one place where a
+        layer is made, and so where what goes for every policy (`mode: shadow`, `when:`) is put around it."""
+        build: Callable[[Clock], Policy] | None = getattr(settings, "build", None)
+        return build(self.clock) if build is not None else cast("Policy", settings)
 
     def _access(self, team: str) -> Access:
         """The team's allow-list. Without a list every name of `models` may be asked for."""

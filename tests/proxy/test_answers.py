@@ -154,18 +154,25 @@ def test_a_providers_error_keeps_its_four_words() -> None:
 @pytest.mark.parametrize(
     ("said", "status", "message"),
     [
-        ("plain words", 500, "plain words"),
+        ("plain words", 400, "plain words"),
+        ("plain words", 429, "plain words"),
+        ("plain words, and the prompt", 500, "The provider answered with status 500."),
         ({"message": "quota", "type": "insufficient_quota", "code": None}, None, "quota"),
         (None, 503, "The provider answered with status 503."),
         ({"message": ["a", "b"]}, 422, "The provider answered with status 422."),
         ({"message": ""}, None, "The provider reported an error."),
         (True, None, "The provider reported an error."),
         ([{"msg": "x"}], 400, "The provider answered with status 400."),
-        ("<html><head><title>502</title></head><body>\n<h1>Bad Gateway</h1>", 502, "502 Bad Gateway"),
+        ("<html><head><title>413</title></head><body>\n<h1>Too Large</h1>", 413, "413 Too Large"),
     ],
 )
 def test_any_error_has_a_message(said: Any, status: int | None, message: str) -> None:
     assert provider_error(said, status).message == message
+
+
+def test_words_that_are_not_the_callers_go_to_the_log() -> None:
+    fault = provider_error("<b>plain</b> words, and the prompt", 500)
+    assert (fault.message, fault.detail) == ("The provider answered with status 500.", "plain words, and the prompt")
 
 
 @pytest.mark.parametrize(

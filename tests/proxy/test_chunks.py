@@ -161,8 +161,9 @@ def test_content_begins(frame: bytes) -> None:
         (b"", 1, False),
     ],
 )
-def test_a_good_end_has_a_finish_reason_for_every_choice(stream: bytes, choices: int, good: bool) -> None:
-    chunks, _ = read(stream, choices=choices)
+@pytest.mark.parametrize("apart", [False, True], ids=["in one read", "a read an event"])
+def test_a_good_end_has_a_finish_reason_for_every_choice(stream: bytes, choices: int, good: bool, apart: bool) -> None:
+    chunks, _ = read(*(stream.splitlines(keepends=True) if apart else [stream]), choices=choices)
     assert chunks.finished is good
     if good:
         chunks.check_ended()
