@@ -86,6 +86,7 @@ class App:
             await self.socket.start()
         if self.config.path is not None:
             self.reload.start()
+        _quiet_collector()
         self._watching.enter_context(watching_dropped(self._layer_dropped, of=is_layer, listed=False))
         return address
 
@@ -183,7 +184,6 @@ async def run(app: App, *, host: str | None = None, port: int | None = None, rea
     loop.add_signal_handler(signal.SIGINT, interrupted)
     loop.add_signal_handler(signal.SIGHUP, app.reload.soon)
     ready(await app.start(host, port))
-    _quiet_collector()
     await stop.wait()
     if running := len(app.endpoints.running):
         log.info("stopping: calls still running: %d, for at most %g s; Ctrl-C ends them at once", running, app.config.server.drain)
