@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from ..call.errors import CallerFault, Refused
-from ..exporters.spool_recorder import SpoolRecorder
-from ..exporters.sql import Answer
+from ..exporters.usage.recorder import SpoolRecorder
+from ..exporters.usage.sql import Answer
 from .callers import presented_key
 from .exchange import Exchange
 from .gateway import Gateway

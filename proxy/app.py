@@ -13,9 +13,9 @@ from pathlib import Path
 
 from ..call.chain import is_layer, watching_dropped
 from ..call.clock import SYSTEM, Clock
-from ..exporters.measuring import Measuring
+from ..exporters.metrics.measuring import Measuring
 from ..exporters.record import Recorder
-from ..exporters.spool_recorder import SpoolRecorder
+from ..exporters.usage.recorder import SpoolRecorder
 from . import config as configuration
 from .callers import check_reach, loopback_address
 from .changes import differences

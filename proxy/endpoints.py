@@ -19,9 +19,9 @@ from ..call.call import Caller, Op
 from ..call.clock import Clock
 from ..call.errors import OurFault, Refused, SpangateError
 from ..call.seen import Outcome, Seen
-from ..exporters.measuring import Measuring
+from ..exporters.metrics.measuring import Measuring
 from ..exporters.record import Recorder
-from ..exporters.spool_recorder import SpoolRecorder
+from ..exporters.usage.recorder import SpoolRecorder
 from . import answering, errors, pages, wire
 from .admin import Desk
 from .exchange import Exchange

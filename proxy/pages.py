@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..call.errors import Refused
-from ..exporters.measuring import Measuring
-from ..exporters.openmetrics import render
-from ..exporters.spool_recorder import SpoolRecorder
+from ..exporters.metrics.measuring import Measuring
+from ..exporters.metrics.openmetrics import render
+from ..exporters.usage.recorder import SpoolRecorder
 from .admin import check_token
 from .callers import loopback_address
 from .error_pages import PAGES, listed

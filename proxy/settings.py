@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ..call.amounts import Duration, Number, Size
 from ..exporters.settings import Telemetry
-from ..exporters.usage_settings import Price, Usage
+from ..exporters.usage.settings import Price, Usage
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 MODEL_PATTERN = r"^[!-~]{1,200}$"

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..exporters.console import Console
-from ..exporters.export import Exporting
-from ..exporters.measuring import Measuring, measuring
-from ..exporters.model_names import ModelNames
-from ..exporters.otlp_config import OtlpConfig, read
+from ..exporters.metrics.measuring import Measuring, measuring
+from ..exporters.metrics.model_names import ModelNames
+from ..exporters.metrics.sources import Sources
+from ..exporters.otlp.config import OtlpConfig, read
+from ..exporters.otlp.export import Exporting
 from ..exporters.record import Fanout, Recorder
-from ..exporters.sources import Sources
-from ..exporters.spool_recorder import SpoolRecorder
+from ..exporters.usage.recorder import SpoolRecorder
 from .config import Config
 
 
@@ -58,7 +58,7 @@ def telling_of(config: Config, environ: Mapping[str, str], console: Console) -> 
 
 
 def _exporting(otlp: OtlpConfig) -> Exporting | None:
-    from ..exporters.export import exporting
+    from ..exporters.otlp.export import exporting
 
     return exporting(otlp)
 
@@ -75,7 +75,7 @@ def _pushed(otlp: OtlpConfig, counting: Measuring | None, exporting: Exporting |
     """Who hears of calls to count them: the one that also sends what was counted, where metrics go somewhere."""
     if counting is None or not otlp.metrics:
         return counting
-    from ..exporters.otlp_metrics import pushing
+    from ..exporters.otlp.metrics import pushing
 
     return pushing(otlp, counting, exporting.counts if exporting else None)
 

@@ -16,9 +16,9 @@ from typing import Any
 from spangate.call.clock import SYSTEM, Clock
 from spangate.call.events import Usage
 from spangate.call.seen import Seen
-from spangate.exporters import usage_settings
-from spangate.exporters.spool_recorder import SpoolRecorder
-from spangate.exporters.usage_settings import Price
+from spangate.exporters.usage.recorder import SpoolRecorder
+from spangate.exporters.usage.settings import Price
+from spangate.exporters.usage.settings import Usage as UsageSettings
 
 import finished
 
@@ -46,7 +46,7 @@ async def accounts(
     folder: Path, *, prices: Sequence[Price] = (), clock: Clock = SYSTEM, start: bool = True, **settings: Any
 ) -> AsyncIterator[Accounts]:
     """Usage in `folder`/usage.duckdb, for as long as the block lasts."""
-    written = usage_settings.Usage(path="usage.duckdb", **{"retention": "30000d"} | settings)  # the tests' calls are of 2023
+    written = UsageSettings(path="usage.duckdb", **{"retention": "30000d"} | settings)  # the tests' calls are of 2023
     usage = Accounts(written, prices, folder=folder, clock=clock)
     if start:
         await usage.start()

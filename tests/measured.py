@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spangate.exporters.metrics import Metric, Spread
+from spangate.exporters.metrics.metrics import Metric, Spread
 from spangate.exporters.semconv import Instrument
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from ...call.errors import CallerFault, SpangateError
-from ...exporters.spool_recorder import SpoolRecorder
-from ...exporters.sql import Answer, Parameters
-from ...exporters.usage_settings import Price, Usage
+from ...exporters.usage.recorder import SpoolRecorder
+from ...exporters.usage.settings import Price, Usage
+from ...exporters.usage.sql import Answer, Parameters
 from ..local_socket import LONGEST, socket_path
 from .failure import Failure, unusable
 from .rows import plain

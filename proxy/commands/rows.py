@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...exporters.sql import Answer
+from ...exporters.usage.sql import Answer
 
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL.*|DOUBLE|FLOAT")
 _DIGITS = re.compile(r"DECIMAL\(\d+,\s?(\d+)\)")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...exporters.sql import Answer
+from ...exporters.usage.sql import Answer
 from . import rows
 from .asking import ask, place_of
 from .choices import Shape

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ...exporters.usage_settings import Price, Usage
+from ...exporters.usage.settings import Price, Usage
 from ..config import DEFAULT_FILE
 from ..document import Document, path_text, read
 from ..mistakes import ConfigMistakes, Mistake

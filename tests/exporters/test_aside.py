@@ -49,6 +49,7 @@ def test_a_reader_who_never_reads_costs_lines_and_no_time() -> None:
         read = 0
         while read < (2000 - aside.lost) * 1000:
             read += len(os.read(reader, 1 << 20))
+        aside.finish()  # it has been read, and now its place is free too
         aside.write("again\n")
         aside.finish()
         assert os.read(reader, 100) == b"again\n"

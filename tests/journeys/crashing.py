@@ -15,8 +15,8 @@ from spangate.call.call import Call
 from spangate.call.chain import Next
 from spangate.call.events import Event
 from spangate.exporters import observe
-from spangate.exporters.spool_recorder import SpoolRecorder
-from spangate.exporters.usage_settings import Usage
+from spangate.exporters.usage.recorder import SpoolRecorder
+from spangate.exporters.usage.settings import Usage
 from spangate.proxy import config
 from spangate.proxy.app import App, Setting
 

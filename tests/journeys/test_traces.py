@@ -21,8 +21,8 @@ import psutil
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from spangate.exporters.export import Exporting
-from spangate.exporters.otlp_config import read
+from spangate.exporters.otlp.config import read
+from spangate.exporters.otlp.export import Exporting
 from spangate.exporters.record import Fanout, Resource
 from spangate.exporters.settings import Telemetry
 from spangate.proxy import config

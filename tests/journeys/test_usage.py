@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spangate.exporters.record import Fanout
-from spangate.exporters.usage_settings import Price
+from spangate.exporters.usage.settings import Price
 
 from accounts import Accounts, accounts
 from case import KEY, Case, Line, case

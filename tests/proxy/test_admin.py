@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spangate.exporters.sql import Answer
+from spangate.exporters.usage.sql import Answer
 from spangate.proxy.admin import AT_ONCE, LARGEST, written
 
 from ..exporters.test_sql_guard import ELSEWHERE, NOT_ONE_SELECT

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from spangate.exporters.usage_settings import Usage
+from spangate.exporters.usage.settings import Usage
 from spangate.proxy.commands.asking import Place, ask, place_of
 from spangate.proxy.commands.failure import FAILED, UNUSABLE, Failure
 
@@ -88,7 +88,7 @@ def test_where_nothing_is_nothing_is_made(tmp_path: Path) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from spangate.exporters.usage_store import Store
+from spangate.exporters.usage.store import Store
 store = Store(Path(sys.argv[1]))
 store.open()
 print("open", flush=True)

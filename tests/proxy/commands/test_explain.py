@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from spangate.call.events import Usage
-from spangate.exporters.usage_settings import Price
+from spangate.exporters.usage.settings import Price
 
 from accounts import Accounts, accounts, ended
 from program import Ran, on_a_terminal, spangate

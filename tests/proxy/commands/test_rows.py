@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from spangate.exporters.sql import Answer
+from spangate.exporters.usage.sql import Answer
 from spangate.proxy.commands import rows
 
 COLUMNS: dict[str, str] = {

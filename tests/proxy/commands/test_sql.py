@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spangate.exporters.usage_schema import TABLES, VIEWS
+from spangate.exporters.usage.schema import TABLES, VIEWS
 from spangate.proxy.commands.failure import Failure
 from spangate.proxy.commands.sql import parameters
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spangate.exporters.console import text_after_status
-from spangate.exporters.usage_settings import Usage
+from spangate.exporters.usage.settings import Usage
 from spangate.proxy.commands.asking import Place
 from spangate.proxy.commands.choices import Ended
 from spangate.proxy.commands.failure import Failure

@@ -1,0 +1,1 @@
+"""What is counted and measured: the families, their series, and how `/metrics` shows them."""

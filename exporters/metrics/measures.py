@@ -1,0 +1,208 @@
+"""A finished call → metrics: `gen_ai.*` as its providers' client and as its caller's server, `http.*`, and `spangate.*`.
+
+What stands on a metric is bounded: operations, providers, errors and routes of ours, models by model_names.py. Never a key, a user, an
+id, or anything else that a caller may choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from ...call.notes import Note
+from ...call.seen import Attempt, Seen
+from .. import semconv
+from ..traces import decisions, outcomes
+from ..traces.attempts import operation_of
+from ..traces.spans import ended_at
+from .families import AttemptKind, AttemptSeries, CallKind, CallSeries, Families, GenaiNames
+from .metrics import Labels, Mark, Metrics
+from .model_names import ModelNames
+
+Cost: TypeAlias = Callable[[Seen, Attempt], tuple[float, str] | None]
+"""What an attempt cost, in US dollars, and how that is known; None: nobody knows."""
+
+KEPT: Final = 4096  # kinds of attempts, and of calls
+MOST_TOKENS: Final = 2**31  # of one answer: no figure beyond is believed
+ENDED_WELL: Final = ("completed", "cut")
+
+
+class Measures:
+    """`measure` each call once. `models` may be replaced at any time. `exemplars` says whether a call's spans are to be found."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        models: ModelNames,
+        *,
+        names: GenaiNames = "both",
+        exemplars: Callable[[Seen], bool] = lambda seen: seen.sampled,
+        cost: Cost | None = None,
+    ) -> None:
+        self.models = models
+        self._families = Families(metrics, names)
+        self._exemplars = exemplars
+        self._cost = cost
+        self._attempts: dict[AttemptKind, AttemptSeries] = {}
+        self._calls: dict[CallKind, CallSeries] = {}
+
+    def measure(self, seen: Seen) -> None:
+        route = self.models.route(seen.model) if seen.op else ""
+        error = outcomes.call_error(seen)
+        at = ended_at(seen) if self._exemplars(seen) else 0
+        mark = (seen.trace_id, seen.span_id, at) if at else None
+        self._measure_call(seen, route, error, mark)
+        served: AttemptSeries | None = None
+        before: Attempt | None = None
+        for attempt in seen.attempts:
+            series = self._measure_attempt(seen, attempt, (seen.trace_id, attempt.span_id, at) if at else None)
+            if served is None or attempt.outcome == "success":
+                served = series
+            if before is not None and attempt.reason == "fallback":
+                labels = (semconv.ROUTE_NAME, route), (semconv.FALLBACK_REASON, outcomes.fallback(before))
+                self._families.fallbacks.series(labels).add(1, mark)
+            before = attempt
+        if served is not None:
+            self._measure_answer(seen, served, error, mark)
+        for note in seen.notes if len(seen.notes) else ():
+            self._decided(note, mark)
+
+    def _measure_call(self, seen: Seen, route: str, error: str, mark: Mark | None) -> None:
+        op = seen.op
+        method = seen.method if seen.method in semconv.METHODS else semconv.OTHER
+        refusal, path = outcomes.refusal(seen), seen.path if op else ""
+        kind = CallKind(method, seen.scheme, seen.http_version, op, path, seen.status, error, route, seen.outcome or "", refusal)
+        series = self._calls.get(kind)
+        if series is None:
+            series = CallSeries(self._families, kind)
+            _keep(self._calls, kind, series)
+        series.http.record(_elapsed(seen.started, seen.ended), mark)
+        if series.requests is not None and series.overhead is not None:
+            series.requests.add(1, mark)
+            series.overhead.record(overhead(seen), mark)
+
+    def _measure_attempt(self, seen: Seen, attempt: Attempt, mark: Mark | None) -> AttemptSeries:
+        series = self._series(seen, attempt)
+        duration = _elapsed(attempt.started, attempt.ended or seen.ended)
+        series.attempts.add(1, mark)
+        for each in series.durations:
+            each.record(duration, mark)
+        if series.http is not None:
+            series.http.record(duration, mark)
+        if series.firsts:
+            first = _elapsed(attempt.started, attempt.first_content)
+            for each in series.firsts:
+                each.record(first, mark)
+        if attempt.usage is not None:
+            _measure_tokens(series, attempt, mark)
+        if self._cost is not None:
+            self._measure_cost(seen, attempt, series, mark)
+        return series
+
+    def _series(self, seen: Seen, attempt: Attempt) -> AttemptSeries:
+        models, usage = self.models, attempt.usage
+        operation = operation_of(seen, attempt)
+        model = models.named(attempt.target_model)
+        input = output = cached = cache_write = reasoning = False
+        if usage is not None and usage.source != "none":
+            input, output = usage.unknown != "input", usage.unknown != "output" and (usage.output > 0 or operation != "embeddings")
+            cached, cache_write, reasoning = usage.cached > 0, usage.cache_write > 0, usage.reasoning > 0
+        kind = AttemptKind(
+            operation, attempt.system or attempt.provider, attempt.provider, model, models.answered(model, attempt.answered_model),
+            attempt.address, attempt.port, attempt.status, outcomes.attempt_error(attempt), attempt.outcome or "cancelled",
+            attempt.stream and attempt.first_content > 0, input, output, cached, cache_write, reasoning,
+        )  # fmt: skip
+        series = self._attempts.get(kind)
+        if series is None:
+            series = AttemptSeries(self._families, kind)
+            _keep(self._attempts, kind, series)
+        return series
+
+    def _measure_cost(self, seen: Seen, attempt: Attempt, series: AttemptSeries, mark: Mark | None) -> None:
+        found = self._cost(seen, attempt) if self._cost is not None else None
+        if found is None or not 0 <= found[0] < float("inf"):
+            return
+        dollars, source = found
+        asked = [pair for pair in series.base if pair[0] in (semconv.GEN_AI_PROVIDER_NAME, semconv.GEN_AI_REQUEST_MODEL)]
+        self._families.cost.series((*asked, (semconv.COST_SOURCE, source))).add(dollars, mark)
+        self._families.usage_cost.series(series.base).record(dollars, mark)
+
+    def _measure_answer(self, seen: Seen, served: AttemptSeries, error: str, mark: Mark | None) -> None:
+        """What the caller saw of its provider, waiting and failed attempts included."""
+        duration = _elapsed(seen.started, seen.ended)
+        streamed = seen.stream and seen.first_content > 0 and seen.outcome in ENDED_WELL
+        tokens = _believed(seen.usage.output) if seen.usage is not None and streamed else 0
+        series = served.answer(error, first=streamed, tokens=tokens > 1)
+        series.duration.record(duration, mark)
+        if series.first is not None:
+            first = min(_elapsed(seen.started, seen.first_content), duration)
+            series.first.record(first, mark)
+            if series.per_token is not None:
+                series.per_token.record((duration - first) / (tokens - 1), mark)
+
+    def _decided(self, note: Note, mark: Mark | None) -> None:
+        verdict = decisions.verdict_of(note)
+        if not verdict:
+            return
+        labels: Labels = (
+            (semconv.POLICY_NAME, note.name.partition(".")[0]),
+            (semconv.POLICY_STAGE, _one_of(note.figures.get("stage", semconv.STAGES[0]), semconv.STAGES)),
+            (semconv.POLICY_VERDICT, _one_of(verdict, semconv.VERDICTS)),
+            (semconv.POLICY_ACTION, _one_of(decisions.action_of(note), semconv.ACTIONS)),
+            (semconv.POLICY_MODE, _one_of(note.figures.get("mode", semconv.MODES[0]), semconv.MODES)),
+        )
+        self._families.decisions.series(labels).add(1, mark)
+
+
+def overhead(seen: Seen) -> float:
+    """Seconds of a call during which no attempt ran."""
+    attempts, total, until = seen.attempts, seen.ended - seen.started, seen.started
+    for attempt in attempts if len(attempts) < 2 else sorted(attempts, key=lambda each: each.started):
+        start, ended = attempt.started, attempt.ended or seen.ended
+        if ended > until:
+            total -= ended - start if start > until else ended - until
+            until = ended
+    return total if total > 0 else 0.0
+
+
+def _measure_tokens(series: AttemptSeries, attempt: Attempt, mark: Mark | None) -> None:
+    usage = attempt.usage
+    assert usage is not None
+    if series.inputs:
+        input = _believed(usage.input)
+        for each in series.inputs:
+            each.record(input, mark)
+        if series.input is not None:
+            series.input.add(input, mark)
+    if series.outputs:
+        output = _believed(usage.output)
+        for each in series.outputs:
+            each.record(output, mark)
+        if series.output is not None:
+            series.output.add(output, mark)
+    if series.cached is not None:
+        series.cached.add(_believed(usage.cached), mark)
+    if series.cache_write is not None:
+        series.cache_write.add(_believed(usage.cache_write), mark)
+    if series.reasoning is not None:
+        series.reasoning.add(_believed(usage.reasoning), mark)
+
+
+def _elapsed(start: float, end: float) -> float:
+    """Seconds; none where a clock went back."""
+    return end - start if end > start else 0.0
+
+
+def _believed(tokens: int) -> int:
+    return 0 if tokens < 0 else min(MOST_TOKENS, tokens)
+
+
+def _one_of(said: object, known: tuple[str, ...]) -> str:
+    return said if isinstance(said, str) and said in known else semconv.OTHER
+
+
+def _keep(memo: dict[Any, Any], key: Any, series: object) -> None:
+    """The series themselves are bounded by their instruments; what a full memo forgets is looked up again."""
+    if len(memo) >= KEPT:
+        memo.clear()
+    memo[key] = series

@@ -1,0 +1,1 @@
+"""OTLP: what is encoded, batched and sent to a collector, and where the environment and the file say so."""

@@ -1,0 +1,181 @@
+"""Calls' spans and log events on their way out: a bounded queue on the loop, and a thread that makes, encodes and sends what is in it.
+
+The loop pays for a look at the sampling and an append. The thread works in slices of less than half a millisecond, since while it
+encodes no call moves; it sends at most `batch` spans at once. A collector that is dead, slow or mute costs telemetry, never a call: the
+queue drops its oldest, everything lost is counted by reason, and a line in ten seconds says so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from random import getrandbits
+from typing import Final
+
+from ...call.seen import Seen
+from .. import semconv
+from ..alone import alone
+from ..record import INTERNAL, Resource, Span
+from ..traces.spans import logs_of, spans_of
+from . import encoding
+from .config import Name, OtlpConfig, Target
+from .http import Reason, Result
+from .outlet import Counts, Outlet, sender_of
+from .printed import Printed
+
+SLICE: Final = 0.0004  # seconds of encoding before others may run
+HURRY: Final = 0.002  # the same when the queue is a quarter full: calls may wait a little before telling of them is lost
+BREATH: Final = 0.0002
+WAKE: Final = 128  # calls in the queue that are not left until the next round
+PATIENCE: Final = 5.0  # seconds that a flush waits
+
+
+class Exporting:
+    """The Recorder that sends. `counts` and `waiting` may be read from anywhere."""
+
+    def __init__(self, config: OtlpConfig, resource: Resource) -> None:
+        self.config = config
+        self.counts = Counts()
+        self._encoder = encoding.Encoder(config.limits)
+        start = self._encoder.resource(resource), self._encoder.scope(encoding.GATEWAY)
+        self.traces = self._outlet("traces", config.traces.target, start)
+        self.logs = self._outlet("logs", config.logs.target, start)
+        self._printed = Printed()
+        self._queue: deque[tuple[Seen, bool]] = deque()
+        self._wake = threading.Event()
+        self._asked: deque[threading.Event] = deque()
+        self._thread: threading.Thread | None = None
+        self._ended = False
+
+    @property
+    def waiting(self) -> int:
+        """Calls that are not sent yet."""
+        return len(self._queue)
+
+    def record(self, seen: Seen) -> None:
+        sampled = self.config.sampling.keeps(seen)
+        if not sampled and not len(seen.notes):
+            return
+        queue = self._queue
+        if len(queue) >= self.config.queue:
+            self._push_out()
+        queue.append((seen, sampled))
+        if len(queue) == WAKE:
+            self._wake.set()
+        if self._thread is None:
+            self._begin()
+
+    def flush(self) -> None:
+        self.wait()
+
+    def wait(self, timeout: float = PATIENCE) -> bool:
+        """Wait until all that was recorded is sent or lost, `timeout` seconds at most; whether it is. Not on a loop."""
+        if self._thread is None or not self._thread.is_alive():
+            return not self._queue
+        done = threading.Event()
+        self._asked.append(done)
+        self._wake.set()
+        return done.wait(timeout)
+
+    def close(self, timeout: float = PATIENCE) -> bool:
+        """Flush, then end the thread."""
+        flushed = self.wait(timeout)
+        self._ended = True
+        for outlet in (self.traces, self.logs):
+            if outlet is not None:
+                outlet.sender.close()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return flushed
+
+    def _outlet(self, name: Name, target: Target | None, start: tuple[bytes, bytes]) -> Outlet | None:
+        return None if target is None else Outlet(name, sender_of(target, name), start, self.config.batch, self.counts)
+
+    def _push_out(self) -> None:
+        try:
+            seen, sampled = self._queue.popleft()
+        except IndexError:  # the thread has just emptied it
+            return
+        self._lose(seen, sampled, "queue_full")
+
+    def _lose(self, seen: Seen, sampled: bool, reason: Reason, words: str = "") -> None:
+        """A call that won't be told of."""
+        if sampled and self.traces is not None:
+            self.counts.lose("traces", 1 + len(seen.attempts) * (2 if self.config.http_spans else 1), reason, words)
+        if self.logs is not None and (len(seen.notes) or seen.outcome == "failed"):
+            self.counts.lose("logs", 1, reason, words)
+
+    # ---- the thread
+
+    def _begin(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="spangate.export", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended:
+            self._wake.wait(self.config.delay)
+            self._wake.clear()
+            asked = len(self._asked)
+            self._empty_queue()
+            for _ in range(asked):
+                self._asked.popleft().set()
+
+    def _empty_queue(self) -> None:
+        """Encode and send what is in the queue, letting the loop run in between."""
+        until = self._slice()
+        while self._queue:
+            try:
+                seen, sampled = self._queue.popleft()
+            except IndexError:  # it was full, and its oldest has just been dropped
+                break
+            self._tell(seen, sampled)
+            if time.perf_counter() > until:
+                time.sleep(BREATH)
+                until = self._slice()
+        for outlet in (self.traces, self.logs):
+            if outlet is not None:
+                outlet.send()
+
+    def _slice(self) -> float:
+        return time.perf_counter() + (HURRY if len(self._queue) * 4 > self.config.queue else SLICE)
+
+    def _tell(self, seen: Seen, sampled: bool) -> None:
+        """One call: all of its spans and log events, or none."""
+        encoded = alone(self._encoded, seen, sampled)
+        if isinstance(encoded, Exception):
+            self._lose(seen, sampled, "invalid", type(encoded).__name__)
+            return
+        for outlet, messages in zip((self.traces, self.logs), encoded, strict=True):
+            if outlet is not None:
+                outlet.add(messages)
+
+    def _encoded(self, seen: Seen, sampled: bool) -> tuple[list[bytes], list[bytes]]:
+        config = self.config
+        spans = spans_of(seen, http_spans=config.http_spans) if sampled and config.traces else []
+        logs = logs_of(seen, sampled=sampled) if config.logs else []
+        if config.traces.console or config.logs.console:
+            self._printed.print([*(spans if config.traces.console else ()), *(logs if config.logs.console else ())])
+        return list(map(self._encoder.span, spans)), list(map(self._encoder.log, logs))
+
+
+def exporting(config: OtlpConfig, resource: Callable[[], Resource] = encoding.detected_resource) -> Exporting | None:
+    """The recorder for a configuration; None where neither spans nor log events go anywhere."""
+    return Exporting(config, resource()) if config.traces or config.logs else None
+
+
+def probe(config: OtlpConfig, resource: Callable[[], Resource] = encoding.detected_resource) -> Result | None:
+    """Send one small span now, and say what became of it; None where spans go nowhere. It may take as long as the target's time limit."""
+    target = config.traces.target
+    if target is None:
+        return None
+    encoder = encoding.Encoder()
+    now = time.time_ns()
+    span = Span(getrandbits(128) or 1, getrandbits(64) or 1, semconv.SPAN_PROBE, INTERNAL, now, now)
+    sender = sender_of(target, "traces")
+    try:
+        return sender.send(encoding.frame(encoder.resource(resource()), encoder.scope(encoding.GATEWAY), [encoder.span(span)]))
+    finally:
+        sender.close()

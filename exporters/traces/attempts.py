@@ -1,0 +1,204 @@
+"""One attempt → its CLIENT span: what was asked of which provider, what came back, which try it was; and its log event if it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...call.events import Usage
+from ...call.seen import Attempt, Seen
+from .. import semconv
+from ..record import CLIENT, ERROR, UNSET, WARN, LogRecord, Said, Span, Value
+from . import outcomes
+
+WORD = 64  # characters of a parameter that should be one word
+
+_ODD, _UINT64 = 0x9E3779B97F4A7C15, 2**64 - 1
+
+
+def span(seen: Seen, attempt: Attempt, before: Attempt | None, caller: Mapping[str, Value]) -> Span:
+    """The attempt's own. `before` is the attempt that it follows."""
+    operation = operation_of(seen, attempt)
+    error = outcomes.attempt_error(attempt)
+    said = _asked(seen, attempt, operation)
+    said |= _answered(attempt, operation)
+    said |= _tried(seen, attempt, before)
+    said |= caller
+    if error:
+        said[semconv.ERROR_TYPE] = error
+    return Span(
+        trace_id=seen.trace_id,
+        span_id=attempt.span_id,
+        name=f"{operation} {attempt.target_model}" if attempt.target_model else operation,
+        kind=CLIENT,
+        start=attempt.started_ns,
+        end=ended_at(seen, attempt),
+        attributes=said,
+        parent_id=seen.span_id,
+        trace_state=seen.trace_state,
+        status=ERROR if error else UNSET,
+        message=attempt.error_type if error == semconv.FAILURES.get(attempt.error_type) else "",
+    )
+
+
+def operation_of(seen: Seen, attempt: Attempt) -> str:
+    """`gen_ai.operation.name`."""
+    op = attempt.op or seen.op
+    return semconv.OPERATIONS.get(op, op)
+
+
+def ended_at(seen: Seen, attempt: Attempt) -> int:
+    """Wall time in nanoseconds."""
+    return attempt.started_ns + max(0, round(((attempt.ended or seen.ended) - attempt.started) * 1e9))
+
+
+def _asked(seen: Seen, attempt: Attempt, operation: str) -> Said:
+    """What was asked, of whom."""
+    said: Said = {
+        semconv.GEN_AI_OPERATION_NAME: operation,
+        semconv.GEN_AI_PROVIDER_NAME: attempt.system or attempt.provider,
+        semconv.GEN_AI_REQUEST_MODEL: attempt.target_model,
+    }
+    if attempt.address:
+        said[semconv.SERVER_ADDRESS] = attempt.address
+        if attempt.port:
+            said[semconv.SERVER_PORT] = attempt.port
+    if attempt.stream:
+        said[semconv.GEN_AI_REQUEST_STREAM] = True
+    if seen.thread:
+        said[semconv.GEN_AI_CONVERSATION_ID] = seen.thread
+    if attempt.request:
+        said |= parameters(attempt.request)
+    if attempt.system == "openai":
+        if operation == "chat":
+            said[semconv.OPENAI_API_TYPE] = "chat_completions"
+        tier = attempt.request.get("service_tier")
+        if isinstance(tier, str) and tier != "auto":
+            said[semconv.OPENAI_REQUEST_SERVICE_TIER] = tier[:WORD]
+    return said
+
+
+_FLOATS: Final[Mapping[str, str]] = {
+    "temperature": semconv.GEN_AI_REQUEST_TEMPERATURE,
+    "top_p": semconv.GEN_AI_REQUEST_TOP_P,
+    "frequency_penalty": semconv.GEN_AI_REQUEST_FREQUENCY_PENALTY,
+    "presence_penalty": semconv.GEN_AI_REQUEST_PRESENCE_PENALTY,
+}
+_INTEGERS: Final[Mapping[str, str]] = {
+    "max_tokens": semconv.GEN_AI_REQUEST_MAX_TOKENS,
+    "max_completion_tokens": semconv.GEN_AI_REQUEST_MAX_TOKENS,
+    "seed": semconv.GEN_AI_REQUEST_SEED,
+    "top_k": semconv.GEN_AI_REQUEST_TOP_K,
+    "n": semconv.GEN_AI_REQUEST_CHOICE_COUNT,
+    "dimensions": semconv.GEN_AI_EMBEDDINGS_DIMENSION_COUNT,
+}
+
+
+def parameters(request: Mapping[str, Any]) -> Said:
+    """The parameters of a request that have a name in telemetry, if they are what they should be: a caller may send anything."""
+    said: Said = {}
+    for name, value in request.items():
+        if isinstance(value, bool):
+            continue
+        if name in _FLOATS and isinstance(value, int | float) and -1e9 < value < 1e9:
+            said[_FLOATS[name]] = float(value)
+        elif name in _INTEGERS and isinstance(value, int) and abs(value) < 2**63 and (name, value) != ("n", 1):
+            said[_INTEGERS[name]] = value
+        elif name == "reasoning_effort" and isinstance(value, str):
+            said[semconv.GEN_AI_REQUEST_REASONING_LEVEL] = value[:WORD]
+        elif name == "encoding_format" and isinstance(value, str):
+            said[semconv.GEN_AI_REQUEST_ENCODING_FORMATS] = [value[:WORD]]
+        elif name == "response_format":
+            kind = value.get("type") if isinstance(value, Mapping) else value
+            if isinstance(kind, str) and kind in semconv.OUTPUT_TYPES:
+                said[semconv.GEN_AI_OUTPUT_TYPE] = semconv.OUTPUT_TYPES[kind]
+    return said
+
+
+def _answered(attempt: Attempt, operation: str) -> Said:
+    """What came back."""
+    said: Said = {}
+    if attempt.response_id:
+        said[semconv.GEN_AI_RESPONSE_ID] = attempt.response_id
+    if attempt.answered_model:
+        said[semconv.GEN_AI_RESPONSE_MODEL] = attempt.answered_model
+    if attempt.finish:
+        said[semconv.GEN_AI_RESPONSE_FINISH_REASONS] = [attempt.finish]
+    if attempt.stream:
+        if attempt.first_content:
+            said[semconv.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK] = max(0.0, attempt.first_content - attempt.started)
+        if attempt.deltas:
+            said[semconv.STREAM_CHUNK_COUNT] = attempt.deltas
+    usage = attempt.usage
+    if usage is not None and usage.source != "none":
+        said |= _used(usage, operation)
+    said[semconv.USAGE_SOURCE] = usage.source if usage is not None else "none"
+    return said
+
+
+def _used(usage: Usage, operation: str) -> Said:
+    """Details are left out where they are nothing, as viewers expect."""
+    said: Said = {semconv.GEN_AI_USAGE_INPUT_TOKENS: usage.input}
+    if usage.output or operation != "embeddings":
+        said[semconv.GEN_AI_USAGE_OUTPUT_TOKENS] = usage.output
+    if usage.cached:
+        said[semconv.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS] = usage.cached
+    if usage.cache_write:
+        said[semconv.GEN_AI_USAGE_CACHE_WRITE_INPUT_TOKENS] = usage.cache_write
+    if usage.reasoning:
+        said[semconv.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS] = usage.reasoning
+    return said
+
+
+def _tried(seen: Seen, attempt: Attempt, before: Attempt | None) -> Said:
+    """Which try it was."""
+    said: Said = {
+        semconv.DEPLOYMENT_NAME: attempt.provider,
+        semconv.ATTEMPT_NUMBER: attempt.number,
+        semconv.ATTEMPT_REASON: attempt.reason,
+        semconv.ATTEMPT_OUTCOME: attempt.outcome or "cancelled",
+    }
+    if attempt.reason == "hedge":
+        said[semconv.ATTEMPT_HEDGED] = True
+    if attempt.reason == "fallback" and before is not None:
+        said |= {semconv.FALLBACK_FROM: before.provider, semconv.FALLBACK_REASON: outcomes.fallback(before)}
+    if breaker := outcomes.attempt_broken_by(attempt, seen):
+        said[semconv.STREAM_ABORTED_BY] = breaker
+    return said
+
+
+def http_span(seen: Seen, attempt: Attempt) -> Span:
+    """A child of the attempt's span for its HTTP request. Its id follows from the attempt's, so that nobody needs to keep it."""
+    said: Said = {semconv.HTTP_REQUEST_METHOD: "POST"}
+    if attempt.address:
+        said |= {semconv.SERVER_ADDRESS: attempt.address, semconv.SERVER_PORT: attempt.port}
+    if attempt.status:
+        said[semconv.HTTP_RESPONSE_STATUS_CODE] = attempt.status
+    error = str(attempt.status) if attempt.status and attempt.status >= 400 else outcomes.attempt_error(attempt)
+    if error:
+        said[semconv.ERROR_TYPE] = error
+    return Span(
+        trace_id=seen.trace_id,
+        span_id=(attempt.span_id * _ODD) & _UINT64 or 1,
+        name="POST",
+        kind=CLIENT,
+        start=attempt.started_ns,
+        end=ended_at(seen, attempt),
+        attributes=said,
+        parent_id=attempt.span_id,
+        trace_state=seen.trace_state,
+        status=ERROR if error else UNSET,
+    )
+
+
+def exception(seen: Seen, attempt: Attempt) -> LogRecord:
+    """An attempt that failed: which kind of failure, never its words."""
+    said: Said = {
+        semconv.EXCEPTION_TYPE: outcomes.attempt_error(attempt),
+        semconv.GEN_AI_OPERATION_NAME: operation_of(seen, attempt),
+        semconv.GEN_AI_PROVIDER_NAME: attempt.system or attempt.provider,
+        semconv.GEN_AI_REQUEST_MODEL: attempt.target_model,
+        semconv.DEPLOYMENT_NAME: attempt.provider,
+        semconv.ATTEMPT_NUMBER: attempt.number,
+    }
+    return LogRecord(semconv.LOG_EXCEPTION, ended_at(seen, attempt), said, WARN, seen.trace_id, attempt.span_id, sampled=True)

@@ -1,0 +1,176 @@
+"""What tokens cost: the operator's prices first, then genai-prices' catalog as it was installed. Nothing here speaks to a network.
+
+Prices are integers, fine enough for every digit of the catalog, so that nothing is rounded before the end. The catalog takes a third of
+a second to import: it is loaded by the first call that needs it, which is the usage writer's, never the loop's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+from .settings import Price
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, ModelPrice, Provider
+
+CostSource = Literal["catalog", "override"]
+
+REMEMBERED = 1024  # models whose prices are kept at hand, the last asked for
+NANO = 10**9
+ATTO = 10**18
+MILLION = 10**6
+DEAREST = 10**18 - 1  # billionths of a dollar that a row holds
+
+Tiers = tuple[tuple[int, int], ...]  # (above how many input tokens, price), the highest first, the last above -1
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Prices of one model in 10⁻¹⁸ dollars a million tokens (`call`: a million calls)."""
+
+    source: CostSource
+    input: Tiers
+    output: Tiers
+    cached: Tiers
+    cache_write: Tiers
+    reasoning: Tiers
+    call: int = 0
+
+    def nano(self, input: int, output: int, cached: int = 0, cache_write: int = 0, reasoning: int = 0) -> int:
+        """What these tokens cost, in billionths of a dollar. `cached` and `cache_write` are part of `input`, `reasoning` of `output`."""
+        total = (
+            self.call
+            + (input - cached - cache_write) * _at(self.input, input)
+            + cached * _at(self.cached, input)
+            + cache_write * _at(self.cache_write, input)
+            + (output - reasoning) * _at(self.output, input)
+            + reasoning * _at(self.reasoning, input)
+        )
+        whole, rest = divmod(total, _NANO_OF_TOTAL)
+        up = 2 * rest > _NANO_OF_TOTAL or (2 * rest == _NANO_OF_TOTAL and whole % 2 == 1)  # half to even, as Decimal rounds
+        return min(whole + up, DEAREST)
+
+
+_NANO_OF_TOTAL = MILLION * ATTO // NANO
+
+
+def _at(tiers: Tiers, tokens: int) -> int:
+    for above, price in tiers:
+        if tokens > above:
+            return price
+    return 0
+
+
+class Prices:
+    """Prices by the configuration's name of the provider, what OpenTelemetry calls it, its address, and its name of the model."""
+
+    def __init__(self, overrides: Sequence[Price] = ()) -> None:
+        self._overrides = tuple(overrides)
+        self._found: OrderedDict[tuple[str, str, str, str], Callable[[int], Rates] | None] = OrderedDict()
+
+    def rates(self, provider: str, system: str, address: str, model: str, at_ns: int) -> Rates | None:
+        """What the model cost at that time; None: nobody knows."""
+        key = (provider, system, address, model)
+        try:
+            found = self._found[key]
+            self._found.move_to_end(key)
+        except KeyError:
+            found = self._found[key] = self._look_up(*key)
+            if len(self._found) > REMEMBERED:
+                self._found.popitem(last=False)
+        return found(at_ns) if found else None
+
+    def _look_up(self, provider: str, system: str, address: str, model: str) -> Callable[[int], Rates] | None:
+        for price in self._overrides:
+            if price.fits(provider, model):
+                rates = _override(price)
+                return lambda _: rates
+        return _catalogued(system, address, model)
+
+
+def _override(price: Price) -> Rates:
+    input, output = _flat(price.input), _flat(price.output)
+    return Rates(
+        "override",
+        input,
+        output,
+        _flat(price.cached) if price.cached is not None else input,
+        _flat(price.cache_write) if price.cache_write is not None else input,
+        _flat(price.reasoning) if price.reasoning is not None else output,
+    )
+
+
+def _catalogued(system: str, address: str, model: str) -> Callable[[int], Rates] | None:
+    from genai_prices.data_snapshot import get_snapshot
+    from genai_prices.types import ModelPrice
+
+    providers = get_snapshot().providers
+    provider = _provider(providers, system, address)
+    found = provider.find_model(model, all_providers=providers) if provider else None
+    if found is None:
+        return None
+    if isinstance(found.prices, ModelPrice):
+        rates = _rates(found.prices)
+        return (lambda _: rates) if rates else None
+    return _changing(found)
+
+
+def _provider(providers: Sequence[Provider], system: str, address: str) -> Provider | None:
+    """By where it lives, since many speak OpenAI's dialect, else by its name."""
+    from genai_prices.data_snapshot import find_provider_by_id
+
+    url = f"https://{address}"
+    by_address = next((each for each in providers if address and re.match(each.api_pattern, url)), None)
+    return by_address or (find_provider_by_id(list(providers), system) if system else None)
+
+
+def _changing(model: ModelInfo) -> Callable[[int], Rates]:
+    """Prices that depend on the date or the hour."""
+    known: dict[int, Rates | None] = {}
+
+    def at(at_ns: int) -> Any:
+        prices = model.get_prices(datetime.fromtimestamp(at_ns / NANO, UTC))
+        if id(prices) not in known:  # of the catalog, which stays
+            known[id(prices)] = _rates(prices)
+        return known[id(prices)]
+
+    return at
+
+
+def _rates(prices: ModelPrice) -> Rates | None:
+    """None: the model is paid for in something other than tokens."""
+    input, output = _tiers(prices.input_mtok), _tiers(prices.output_mtok)
+    if not input and not output:
+        return None
+    return Rates(
+        "catalog",
+        input,
+        output,
+        _tiers(prices.cache_read_mtok) if prices.cache_read_mtok is not None else input,
+        _tiers(prices.cache_write_mtok) if prices.cache_write_mtok is not None else input,
+        _tiers(prices.output_reasoning_mtok) if prices.output_reasoning_mtok is not None else output,
+        _atto(prices.requests_kcount) * 1000 if isinstance(prices.requests_kcount, Decimal) else 0,
+    )
+
+
+def _tiers(price: Any) -> Tiers:
+    """Crossing a tier's start prices all tokens at its rate."""
+    if price is None:
+        return ()
+    if isinstance(price, Decimal):
+        return _flat(price)
+    return (*((tier.start, _atto(tier.price)) for tier in reversed(price.tiers)), *_flat(price.base))
+
+
+def _flat(price: Decimal) -> Tiers:
+    return ((-1, _atto(price)),)
+
+
+def _atto(price: Decimal) -> int:
+    return round(price * ATTO)

@@ -1,0 +1,175 @@
+"""Records to append-only segments on disk: on the event loop, one `write(2)` a line, and never a failed call.
+
+What can't be written is counted, and told once in a while. A segment is sealed by size or by age; sealing, and asking the
+disk for certainty, is done in the writer's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from ...call.clock import SYSTEM, Clock
+from ...call.seen import Seen
+from ..seldom import Seldom
+from . import segments, spool_lines
+
+log = logging.getLogger("spangate.usage")
+
+SEGMENT = 4 * 2**20  # bytes at which a segment is sealed
+AGAIN = 0.5  # seconds until a segment that couldn't be made is tried again
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolState:
+    """`problem`: why lines are being lost just now (empty: they aren't). `lost`: how many ever. `bytes`: what waits on disk."""
+
+    problem: str
+    lost: int
+    bytes: int
+
+
+class Spool:
+    """The appending side. `opened` and `closed` belong to the loop; `seal` and `measure` to the writer's thread.
+
+    `wake` is called when a fresh segment has its first line, and when one is full: there is something to move.
+    """
+
+    def __init__(self, folder: Path, *, most: int = 2**30, segment: int = SEGMENT, clock: Clock = SYSTEM) -> None:
+        self.folder = folder
+        self.instance = segments.new_instance(clock)
+        self.wake: Callable[[], None] = _nobody
+        self._clock = clock
+        self._most = most
+        self._segment = segment
+        self._lock = Lock()
+        self._lease: segments.Lease | None = None
+        self._fd = -1
+        self._path = folder
+        self._size = 0
+        self._number = 0
+        self._retired: list[tuple[int, Path]] = []
+        self._torn = False
+        self._waiting = 0
+        self._lost = 0
+        self._problem = ""
+        self._next_try = 0.0
+        self._seldom = Seldom(now=clock.mono)
+
+    @property
+    def state(self) -> SpoolState:
+        return SpoolState(self._problem, self._lost, self._waiting + self._size)
+
+    @property
+    def active(self) -> str:
+        """The name of the segment that is being written; empty: none is."""
+        return self._path.stem if self._fd >= 0 else ""
+
+    def opened(self, seen: Seen, holds: Mapping[str, Any] | None = None) -> None:
+        """The call is about to be sent upstream for the first time. `holds`: what admission has claimed for it."""
+        self._append(spool_lines.opening(seen, holds))
+
+    def closed(self, seen: Seen) -> None:
+        """The call has ended."""
+        self._append(spool_lines.closing(seen))
+
+    def _append(self, line: bytes) -> None:
+        with self._lock:
+            try:
+                if self._waiting + self._size + len(line) > self._most:
+                    raise OSError(f"it holds {self._most} bytes (usage.max_spool) that the database has not taken yet")
+                if self._fd < 0:
+                    self._begin()
+                self._write(line)
+            except OSError as error:
+                self._lose(error)
+                return
+            self._problem = ""
+            if self._size >= self._segment:
+                self._retire()
+                self.wake()
+
+    def _write(self, line: bytes) -> None:
+        """One write. A disk that fills up may take a piece of a line; the next one then starts on a line of its own."""
+        data = b"\n" + line if self._torn else line
+        written = os.write(self._fd, data)
+        self._size += written
+        self._torn = written < len(data)
+        if self._torn:
+            raise OSError("No space left on device")
+
+    def _begin(self) -> None:
+        """
+        Raises:
+            OSError: no segment can be made.
+        """
+        now = self._clock.mono()
+        if now < self._next_try:
+            raise OSError(self._problem)
+        self._next_try = now + AGAIN
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._lease is None:
+            self._lease = segments.Lease(self.folder, self.instance)
+        self._number += 1
+        self._path = segments.segment_path(self.folder, self.instance, self._number)
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._next_try = 0.0
+        self._size, self._torn = 0, False
+        self.wake()
+
+    def _lose(self, error: OSError) -> None:
+        self._lost += 1
+        self._problem = error.strerror or str(error)
+        if self._seldom.may():
+            log.error(
+                "usage: %d lines could not be written to %s (%s): calls go on without their rows until it can be written again",
+                self._lost, self.folder, self._problem,
+            )  # fmt: skip
+
+    def _retire(self) -> None:
+        self._retired.append((self._fd, self._path))
+        self._waiting += self._size
+        self._fd, self._size, self._torn = -1, 0, False
+
+    def seal(self, *, sync: bool) -> None:
+        """What was written so far lies in sealed segments; if `sync`, for certain. In the writer's thread."""
+        with self._lock:
+            if self._fd >= 0 and self._size:
+                self._retire()
+            retired, self._retired = self._retired, []
+        for fd, path in retired:
+            try:
+                if sync:
+                    os.fsync(fd)
+                segments.seal(path)
+            except OSError as error:
+                log.warning("usage: %s could not be sealed (%s)", path, error.strerror)
+            finally:
+                os.close(fd)
+
+    def measure(self) -> None:
+        """Look at what waits on disk. In the writer's thread, after segments have gone."""
+        held = segments.size_of(self.folder)
+        with self._lock:
+            self._waiting = max(held - self._size, 0)
+
+    def close(self) -> None:
+        """Nothing more is written by this process."""
+        self.seal(sync=True)
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+                self._path.unlink(missing_ok=True)
+            if self._lease is not None:
+                self._lease.release()
+                self._lease = None
+
+
+def _nobody() -> None:
+    """No writer listens."""

@@ -1,0 +1,225 @@
+"""The two lines that the spool holds of a call, and how they are written and read.
+
+`Opening` is written before a call's first attempt, `Closing` when all is known. A line is a checksum, a space, JSON, and a line feed,
+which JSON never holds: a torn or broken line costs that line alone. Fields are told by their place; new ones go to the end, with a
+default, so that a spool outlives an upgrade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from ...call.seen import Attempt, Outcome, Reason, Seen
+
+LONGEST = 16 * 1024  # bytes of a line that goes out as it is; a longer one is cut to size
+SHORT = 256  # characters that a text keeps when a line is cut
+FEW = 64  # entries that a list or mapping keeps
+
+
+class Spent(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Tokens that a provider reported. `unknown`: the side, `input` or `output`, that it left out or that made no sense."""
+
+    input: int
+    output: int
+    cached: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    source: str = "provider"
+    unknown: str = ""
+
+
+class Tried(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One request sent upstream. `started` is wall time in nanoseconds, `duration` seconds."""
+
+    number: int
+    provider: str
+    target_model: str
+    span_id: int
+    started: int
+    duration: float
+    reason: Reason
+    status: int | None
+    outcome: str | None
+    error_type: str
+    spent: Spent | None
+    upstream_request_id: str
+    system: str
+    address: str
+    answer_bytes: int
+
+
+class Noted(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a layer wanted told."""
+
+    name: str
+    figures: dict[str, Any]
+
+
+class Opening(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="o"):
+    """A call is about to be sent upstream. `holds` is what admission has claimed for it."""
+
+    id: str
+    trace_id: str
+    client_request_id: str
+    started: int
+    organisation: str
+    team: str
+    key: str
+    user: str
+    thread: str
+    reply: str
+    tags: dict[str, str]
+    op: str
+    stream: bool
+    model: str
+    provider: str
+    target_model: str
+    request_bytes: int
+    config_version: str
+    holds: dict[str, Any] | None = None
+    system: str = ""
+    address: str = ""
+
+
+class Closing(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="c"):
+    """A call as it ended. `first` is seconds to the first content (None: none came)."""
+
+    id: str
+    trace_id: str
+    client_request_id: str
+    started: int
+    organisation: str
+    team: str
+    key: str
+    user: str
+    thread: str
+    reply: str
+    tags: dict[str, str]
+    op: str
+    stream: bool
+    model: str
+    provider: str
+    target_model: str
+    request_bytes: int
+    config_version: str
+    status: int
+    outcome: Outcome
+    error_code: str
+    duration: float
+    first: float | None
+    spent: Spent | None
+    attempts: list[Tried]
+    notes: list[Noted]
+
+
+Line = Opening | Closing
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Line).decode
+# What msgspec says of a value that JSON hasn't: lone surrogates, integers beyond 64 bits, foreign types, endless nesting.
+_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+
+
+def opening(seen: Seen, holds: Mapping[str, Any] | None = None) -> bytes:
+    """The line of a call that is about to be sent upstream."""
+    first = seen.attempts[0] if seen.attempts else None
+    return _line(
+        (
+            "o", *_head(seen), holds,
+            first.system if first else "", first.address if first else "",
+        )
+    )  # fmt: skip
+
+
+def closing(seen: Seen) -> bytes:
+    """The line of a call that has ended."""
+    return _line(
+        (
+            "c", *_head(seen), seen.status, seen.outcome, seen.error_code, seen.ended - seen.started,
+            seen.first_content - seen.started if seen.first_content else None, _spent(seen),
+            [_tried(attempt) for attempt in seen.attempts], [(note.name, note.figures) for note in seen.notes],
+        )
+    )  # fmt: skip
+
+
+def _head(seen: Seen) -> tuple[Any, ...]:
+    return (
+        seen.id, f"{seen.trace_id:032x}", seen.client_request_id, seen.started_ns, seen.organisation, seen.team, seen.key, seen.user,
+        seen.thread, seen.reply, seen.tags, seen.op, seen.stream, seen.model, seen.provider, seen.target_model, seen.request_bytes,
+        seen.config_version,
+    )  # fmt: skip
+
+
+def _tried(attempt: Attempt) -> tuple[Any, ...]:
+    return (
+        attempt.number, attempt.provider, attempt.target_model, attempt.span_id, attempt.started_ns,
+        max(attempt.ended - attempt.started, 0.0), attempt.reason, attempt.status, attempt.outcome, attempt.error_type, _spent(attempt),
+        attempt.upstream_request_id, attempt.system, attempt.address, attempt.answer_bytes,
+    )  # fmt: skip
+
+
+def _spent(seen: Seen | Attempt) -> tuple[Any, ...] | None:
+    usage = seen.usage
+    if usage is None:
+        return None
+    return (usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning, usage.source, usage.unknown)
+
+
+def _line(values: tuple[Any, ...]) -> bytes:
+    try:
+        data = _encode(values)
+    except _UNENCODABLE:
+        data = b""
+    if not data or len(data) > LONGEST:
+        data = _encode(_plain(values))
+    return b"%08x %b\n" % (crc32(data), data)
+
+
+def _plain(value: Any, depth: int = 4) -> Any:
+    """The same, of what JSON has, and short."""
+    if isinstance(value, str):
+        return value[:SHORT].encode("utf-8", "replace").decode()
+    if isinstance(value, bool | float) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**64 else str(value)[:SHORT]
+    if depth and isinstance(value, Mapping):
+        return {str(_plain(name)): _plain(part, depth - 1) for name, part in list(value.items())[:FEW]}
+    if depth and isinstance(value, list | tuple):
+        return [_plain(part, depth - 1) for part in value[:FEW]]
+    return type(value).__name__
+
+
+def read(line: bytes) -> Line | None:
+    """What a line says, without its line feed; None if it is no line of ours, or a broken one."""
+    if line[8:9] != b" ":
+        return None
+    data = line[9:]
+    try:
+        if int(line[:8], 16) != crc32(data):
+            return None
+        return _decode(data)
+    except (ValueError, msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def opened_id(line: bytes) -> str:
+    """Of an Opening the call's id, without reading the rest; of anything else nothing."""
+    if line[8:15] != b' ["o","':
+        return ""
+    try:
+        sound = int(line[:8], 16) == crc32(line[9:])
+    except ValueError:
+        return ""
+    return line[15 : line.index(b'"', 15)].decode() if sound else ""
+
+
+def lines(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:
+    """The whole lines of a segment from `start` on, each with the offset where it ends. What follows the last line feed is torn."""
+    while (end := data.find(b"\n", start)) >= 0:
+        yield end + 1, data[start:end]
+        start = end + 1

@@ -1,0 +1,259 @@
+"""The usage database: one DuckDB file that this process alone holds, written by columns in one transaction a batch.
+
+Together with its rows a batch commits how far their segment has been moved, so that nothing is moved twice, however the process ends.
+What DuckDB says becomes one of two things: `Trouble` (not now; the rows are kept) or `Unfit` (these rows never).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .arrow import Batch, Kind
+from .rows import Row, Rows
+from .schema import ATTEMPTS, CALLS, DECISIONS, Columns, NewerDatabase, migrate
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+MEMORY = "256MiB"
+CHECKPOINT = "16MiB"  # of log, after which it is folded into the file
+FORGET = 5000  # rows that one transaction of retention deletes
+
+_HOLDER = re.compile(r"PID (\d+)")
+_FOLDED: frozenset[Kind] = frozenset({"u", "l", "g", "b"})
+_CAST = {"u": "VARCHAR", "l": "BIGINT", "g": "DOUBLE", "b": "BOOLEAN"}
+
+
+class Trouble(Exception):
+    """The database can't be used just now."""
+
+
+class Locked(Trouble):
+    """Another process holds it; `pid` if that is known."""
+
+    def __init__(self, message: str, pid: int | None) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+class Unfit(Exception):
+    """DuckDB refuses these rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a batch commits beside its rows: up to where `segment` is moved, calls opened and closed in it, segments that are gone."""
+
+    segment: str
+    upto: int
+    opened: Sequence[tuple[str, str, bytes]] = ()
+    closed: Sequence[str] = ()
+    gone: Sequence[str] = ()
+
+
+class Store:
+    """`open`, then anything, then `close`. After Trouble: close and open again before believing it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection: DuckDBPyConnection | None = None
+
+    @property
+    def connection(self) -> DuckDBPyConnection:
+        """
+        Raises:
+            Trouble: it isn't open.
+        """
+        if self._connection is None:
+            raise Trouble("it is not open")
+        return self._connection
+
+    def open(self) -> None:
+        """
+        Raises:
+            Locked: another process has it.
+            Trouble: it can't be opened.
+        """
+        import duckdb
+
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Trouble(f"its folder can't be made ({error.strerror})") from error
+        with _told():
+            fresh = not self.path.exists()
+            self._connection = duckdb.connect(str(self.path), config=_settings())
+            if fresh:
+                self.path.chmod(0o600)  # it names teams and users
+            try:
+                migrate(self._connection)
+                self._connection.execute("SET lock_configuration = true")
+            except NewerDatabase as error:
+                self.close()
+                raise Trouble(str(error)) from None
+            except duckdb.Error:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Let go of the file. A second time does nothing."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            import duckdb
+
+            try:
+                connection.close()
+            except duckdb.Error:
+                return  # broken already: what it had committed stands in its log
+
+    def progress(self) -> dict[str, int]:
+        """Up to where each segment has been moved."""
+        with _told():
+            return dict(self.connection.execute("SELECT name, max(upto) FROM spool.segments GROUP BY name").fetchall())
+
+    def opened(self) -> dict[str, tuple[str, bytes]]:
+        """Calls that were opened in segments which are gone, and not closed: instance and line by id."""
+        with _told():
+            rows = self.connection.execute("SELECT id, instance, line FROM spool.opened").fetchall()
+        return {id: (instance, line) for id, instance, line in rows}
+
+    def known(self, ids: Sequence[str]) -> set[str]:
+        """Which of these calls have a row."""
+        with _told():
+            rows = self.connection.execute("SELECT id FROM calls WHERE id IN (SELECT unnest($1::VARCHAR[]))", [list(ids)]).fetchall()
+        return {id for (id,) in rows}
+
+    def move(self, rows: Rows, mark: Mark) -> None:
+        """All of it or nothing.
+
+        Raises:
+            Unfit: DuckDB refuses the rows.
+            Trouble: it can't be written.
+        """
+        connection = self.connection
+        with _told():
+            connection.execute("BEGIN")
+            try:
+                self._insert("calls", CALLS, rows.calls)
+                self._insert("attempts", ATTEMPTS, rows.attempts)
+                self._insert("decisions", DECISIONS, rows.decisions)
+                self._mark(mark)
+                connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _roll_back(self) -> None:
+        import duckdb
+
+        try:
+            self.connection.execute("ROLLBACK")
+            self.connection.unregister("incoming")  # DuckDB must let go of a batch before the batch is
+        except (duckdb.Error, Trouble):
+            return  # there is nothing left to roll back
+
+    def _insert(self, table: str, columns: Columns, rows: Sequence[Row]) -> None:
+        """By columns; one that says the same in every row is handed over once."""
+        if not rows:
+            return
+        parts: list[tuple[str, Kind, Sequence[Any]]] = []
+        same: list[Any] = []
+        selected: list[str] = []
+        for (name, kind, type), values in zip(columns, zip(*rows, strict=True), strict=True):
+            if parts and kind in _FOLDED and values.count(values[0]) == len(values):
+                same.append(values[0])
+                selected.append(_typed(f"${len(same)}::{_CAST[kind]}", type))
+            else:
+                parts.append((name, kind, values))
+                selected.append(_typed(f'"{name}"', type))
+        batch = Batch(parts)
+        connection = self.connection
+        connection.register("incoming", batch)
+        connection.execute(f"INSERT INTO {table} SELECT {', '.join(selected)} FROM incoming", same)
+        connection.unregister("incoming")
+
+    def _mark(self, mark: Mark) -> None:
+        execute = self.connection.execute
+        if mark.closed:
+            execute("DELETE FROM spool.opened WHERE id IN (SELECT unnest($1::VARCHAR[]))", [list(mark.closed)])
+        if mark.opened:
+            instances, ids, lines = (list(column) for column in zip(*mark.opened, strict=True))
+            execute(
+                "INSERT INTO spool.opened SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[]), unnest($3::BLOB[])", [instances, ids, lines]
+            )
+        execute("DELETE FROM spool.segments WHERE name IN (SELECT unnest($1::VARCHAR[]))", [[mark.segment, *mark.gone]])
+        if mark.segment:
+            execute("INSERT INTO spool.segments VALUES ($1, $2)", [mark.segment, mark.upto])
+
+    def forget(self, before_us: int) -> int:
+        """Delete some of the calls that began before this time, the oldest, with all that belongs to them; how many."""
+        connection = self.connection
+        with _told():
+            connection.execute("BEGIN")
+            try:
+                connection.execute(
+                    "CREATE OR REPLACE TEMP TABLE forgotten AS SELECT id FROM calls WHERE started_at < make_timestamp($1) LIMIT $2",
+                    [before_us, FORGET],
+                )
+                [(count,)] = connection.execute("SELECT count(*) FROM forgotten").fetchall()
+                if count:
+                    for table, column in (("attempts", "call_id"), ("decisions", "call_id"), ("calls", "id")):
+                        connection.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT id FROM forgotten)")
+                connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+            return int(count)
+
+
+def _settings() -> dict[str, Any]:
+    """One thread, bounded memory, and nothing outside this one file: no other file, no network, no extension, no Python variable."""
+    return {
+        "threads": "1",
+        "memory_limit": MEMORY,
+        "max_temp_directory_size": "0KiB",
+        "checkpoint_threshold": CHECKPOINT,
+        "enable_external_access": "false",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "python_enable_replacements": "false",
+    }
+
+
+def _typed(value: str, type: str) -> str:
+    if type.startswith("MAP"):
+        return f"CASE WHEN {value} = '' THEN MAP {{}}::{type} ELSE {value}::JSON::{type} END"
+    return f"{value}::{type}" if type == "JSON" else value
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """DuckDB's errors in our words.
+
+    Raises:
+        Trouble: later, perhaps.
+        Unfit: never.
+    """
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.DataError, duckdb.InvalidInputException, OverflowError, UnicodeError) as error:
+        raise Unfit(_first_line(error)) from error
+    except duckdb.IOException as error:
+        if "Could not set lock" not in str(error):
+            raise Trouble(_first_line(error)) from error
+        holder = _HOLDER.search(str(error))
+        pid = int(holder[1]) if holder else None
+        raise Locked(f"process {pid or 'unknown'} holds it", pid) from error
+    except duckdb.Error as error:
+        raise Trouble(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).partition("\n")[0] or type(error).__name__)[:300]

@@ -1,0 +1,170 @@
+"""exporters/families.py: which series an attempt and a call of a kind have, and what stands on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spangate.exporters import semconv
+from spangate.exporters.metrics.families import AttemptKind, AttemptSeries, CallKind, CallSeries, Families, GenaiNames
+from spangate.exporters.metrics.metrics import Metrics
+
+from measured import labels, names
+
+BASE = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.provider.name": "openai",
+    "gen_ai.request.model": "m-big",
+    "gen_ai.response.model": "m-big-2026",
+    "server.address": "api.openai.com",
+    "server.port": 443,
+}
+
+OLD = {"gen_ai.client.operation.duration", "gen_ai.client.operation.time_to_first_chunk", "gen_ai.client.token.usage"}
+NEW = {
+    "gen_ai.client.inference.duration",
+    "gen_ai.client.inference.time_to_first_chunk",
+    "gen_ai.client.inference.operation.input_tokens",
+    "gen_ai.client.inference.operation.output_tokens",
+    "gen_ai.client.inference.usage.input_tokens",
+    "gen_ai.client.inference.usage.output_tokens",
+    "gen_ai.client.inference.usage.cache_read.input_tokens",
+    "gen_ai.client.inference.usage.cache_write.input_tokens",
+    "gen_ai.client.inference.usage.reasoning.output_tokens",
+}
+
+
+def kind(**fields: Any) -> AttemptKind:
+    usual: dict[str, Any] = {
+        "operation": "chat", "system": "openai", "provider": "up", "model": "m-big", "answered": "m-big-2026", "address": "api.openai.com",
+        "port": 443, "status": 200, "error": "", "outcome": "success", "streamed": True, "input": True, "output": True,
+    }  # fmt: skip
+    return AttemptKind(**usual | fields)
+
+
+def call(**fields: Any) -> CallKind:
+    usual: dict[str, Any] = {
+        "method": "POST", "scheme": "http", "protocol": "1.1", "op": "chat", "path": "/v1/chat/completions", "status": 200, "error": "",
+        "route": "fast", "outcome": "completed", "refusal": "",
+    }  # fmt: skip
+    return CallKind(**usual | fields)
+
+
+def attempt(told: GenaiNames = "both", **fields: Any) -> tuple[Metrics, AttemptSeries]:
+    metrics = Metrics()
+    return metrics, AttemptSeries(Families(metrics, told), kind(**fields))
+
+
+ALL = {"cached": True, "cache_write": True, "reasoning": True}
+OURS = {"spangate.attempts", "http.client.request.duration"}
+
+
+@pytest.mark.parametrize(("told", "expected"), [("legacy", OLD), ("v0_1", NEW), ("both", OLD | NEW)])
+def test_an_attempt_is_told_of_by_the_names_that_are_wanted(told: GenaiNames, expected: set[str]) -> None:
+    metrics, _ = attempt(told, **ALL)
+    assert names(metrics.collect()) == expected | OURS
+
+
+@pytest.mark.parametrize("told", ["legacy", "v0_1", "both"])
+def test_embeddings_keep_the_old_names(told: GenaiNames) -> None:
+    metrics, _ = attempt(told, operation="embeddings", streamed=False, output=False)
+    assert names(metrics.collect()) == {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"} | OURS
+
+
+def test_what_is_not_known_is_no_series() -> None:
+    metrics, series = attempt(streamed=False, input=False, output=False)
+    assert names(metrics.collect()) == OURS | {
+        "gen_ai.client.operation.duration",
+        "gen_ai.client.inference.duration",
+        "gen_ai.client.inference.usage.input_tokens",
+        "gen_ai.client.inference.usage.output_tokens",
+    }
+    assert (series.firsts, series.inputs, series.outputs, series.cached, series.reasoning) == ((), (), (), None, None)
+
+
+def test_what_stands_on_an_attempt() -> None:
+    metrics, _ = attempt(error="429", outcome="error", status=429, **ALL)
+    found = metrics.collect()
+    assert labels(found, semconv.CLIENT_OPERATION_DURATION) == [BASE | {"error.type": "429"}]
+    assert labels(found, semconv.INFERENCE_DURATION) == [BASE | {"error.type": "429"}]
+    assert labels(found, semconv.INFERENCE_FIRST_CHUNK) == labels(found, semconv.CLIENT_OPERATION_FIRST_CHUNK) == [BASE]
+    assert labels(found, semconv.CLIENT_TOKEN_USAGE) == [BASE | {"gen_ai.token.type": kind} for kind in ("input", "output")]
+    assert labels(found, semconv.INFERENCE_OPERATION_INPUT) == [BASE | {"error.type": "429"}]
+    for counter in (semconv.INFERENCE_INPUT, semconv.INFERENCE_OUTPUT, semconv.INFERENCE_CACHE_READ, semconv.INFERENCE_REASONING):
+        assert labels(found, counter) == [BASE | {"gen_ai.token.modality": "unknown"}]
+    assert labels(found, semconv.ATTEMPTS) == [
+        {
+            "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": "m-big",
+            "spangate.deployment.name": "up",
+            "spangate.attempt.outcome": "error",
+            "error.type": "429",
+        }
+    ]
+    assert labels(found, semconv.HTTP_CLIENT_DURATION) == [
+        {
+            "http.request.method": "POST",
+            "server.address": "api.openai.com",
+            "server.port": 443,
+            "http.response.status_code": 429,
+            "error.type": "429",
+        }
+    ]
+
+
+def test_nothing_empty_stands_on_one() -> None:
+    metrics, series = attempt(model="", answered="", address="", port=0, status=None)
+    assert labels(metrics.collect(), semconv.INFERENCE_DURATION) == [{"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}]
+    assert series.http is None
+
+
+def test_an_answer_is_its_providers() -> None:
+    metrics, series = attempt()
+    failed, well = series.answer("502", first=False, tokens=False), series.answer("", first=True, tokens=True)
+    assert (failed.first, failed.per_token) == (None, None)
+    assert series.answer("", first=True, tokens=True) is well
+    found = metrics.collect()
+    assert labels(found, semconv.SERVER_REQUEST_DURATION) == [BASE | {"error.type": "502"}, BASE]
+    assert labels(found, semconv.SERVER_FIRST_TOKEN) == labels(found, semconv.SERVER_PER_TOKEN) == [BASE]
+
+
+def test_what_stands_on_a_call() -> None:
+    metrics = Metrics()
+    CallSeries(Families(metrics, "both"), call(status=404, outcome="refused", refusal="forbidden_model"))
+    found = metrics.collect()
+    assert labels(found, semconv.HTTP_SERVER_DURATION) == [
+        {
+            "http.request.method": "POST",
+            "url.scheme": "http",
+            "network.protocol.version": "1.1",
+            "http.route": "/v1/chat/completions",
+            "http.response.status_code": 404,
+        }
+    ]
+    assert labels(found, semconv.REQUEST_OVERHEAD) == [{"spangate.api": "chat_completions"}]
+    assert labels(found, semconv.REQUESTS) == [
+        {
+            "spangate.api": "chat_completions",
+            "spangate.route.name": "fast",
+            "spangate.outcome": "refused",
+            "spangate.refusal.reason": "forbidden_model",
+        }
+    ]
+
+
+def test_a_request_for_no_model_is_http_alone_and_its_path_is_a_strangers() -> None:
+    metrics = Metrics()
+    CallSeries(Families(metrics, "both"), call(op="", path="/wp-admin", scheme="gopher", protocol="7.3"))
+    assert names(metrics.collect()) == {"http.server.request.duration"}
+    assert labels(metrics.collect(), semconv.HTTP_SERVER_DURATION) == [
+        {"http.request.method": "POST", "url.scheme": "_OTHER", "http.response.status_code": 200}
+    ]
+
+
+def test_kinds_share_the_series_that_they_have_in_common() -> None:
+    metrics = Metrics()
+    all = Families(metrics, "both")
+    one, other = AttemptSeries(all, kind()), AttemptSeries(all, kind(cached=True))
+    assert one.durations == other.durations
+    assert one.attempts is other.attempts

@@ -1,0 +1,50 @@
+"""exporters/sources.py: figures that are kept elsewhere become metrics when somebody looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spangate.exporters import semconv
+from spangate.exporters.metrics.metrics import Metric, Metrics
+from spangate.exporters.metrics.sources import Sources, observe
+from spangate.exporters.semconv import Instrument
+
+from measured import labels, value
+
+
+def observed(**sources: Any) -> list[Metric]:
+    metrics = Metrics()
+    observe(metrics, Sources(**sources))
+    return metrics.collect()
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    assert observed() == []
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "spec", "expected"),
+    [
+        ("streams", {"chat": 3}, semconv.STREAMS_ACTIVE, [({"spangate.api": "chat_completions"}, 3)]),
+        ("streams", {"embeddings": 0}, semconv.STREAMS_ACTIVE, [({"spangate.api": "embeddings"}, 0)]),
+        ("resends", 4, semconv.UPSTREAM_RESENDS, [({}, 4)]),
+        ("rows", {"written": 9, "dropped": 1}, semconv.USAGE_RECORDS, [({"outcome": "written"}, 9), ({"outcome": "dropped"}, 1)]),
+        ("dropped", {("traces", "queue_full"): 5}, semconv.TELEMETRY_DROPPED, [({"signal": "traces", "reason": "queue_full"}, 5)]),
+        ("reload_failed", True, semconv.CONFIG_RELOAD_FAILED, [({}, 1)]),
+        ("reload_failed", False, semconv.CONFIG_RELOAD_FAILED, [({}, 0)]),
+        ("loaded", 1.7e9, semconv.CONFIG_LOADED, [({}, 1.7e9)]),
+    ],
+)
+def test_each_has_its_metric(source: str, said: Any, spec: Instrument, expected: list[tuple[dict[str, Any], float]]) -> None:
+    found = observed(**{source: lambda: said})
+    assert [metric.spec for metric in found] == [spec]
+    assert labels(found, spec) == [labels for labels, _ in expected]
+    assert [value(found, spec, labels) for labels, _ in expected] == [number for _, number in expected]
+
+
+def test_they_are_asked_each_time() -> None:
+    metrics, resends = Metrics(), iter([1, 2])
+    observe(metrics, Sources(resends=lambda: next(resends)))
+    assert [value(metrics.collect(), semconv.UPSTREAM_RESENDS) for _ in range(2)] == [1, 2]
