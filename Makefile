@@ -10,13 +10,15 @@ ROOMS   := call exporters policies proxy
 RUNTIME := $(VENV)/.runtime
 DEV     := $(VENV)/.dev
 
-.PHONY: help demo test lint types imports tests soak journeys test-all bench lock docs coverage clean
+.PHONY: help demo test lint types imports tests soak journeys compose-test phoenix test-all bench lock docs coverage clean
 
 help:
 	@echo "make demo       see the gateway at work: no key, no configuration, no network"
 	@echo "make test       everything that must hold: style, types, imports, tests, the built wheel"
 	@echo "make soak       the long forms of the tests (up to an hour)"
 	@echo "make journeys   foreign clients, each in an environment of its own"
+	@echo "make compose-test   docker-compose.yml brought up, called and looked at (needs Docker)"
+	@echo "make phoenix    a real Phoenix reads our spans (half a gigabyte, in an environment of its own)"
 	@echo "make test-all   make test on every Python >= 3.11 found here"
 	@echo "make bench      what a call costs, beside nginx and a direct connection"
 	@echo "make coverage   the tests again, with the lines they miss"
@@ -53,6 +55,14 @@ soak: $(DEV) .types
 
 journeys: $(DEV) .types
 	@SPANGATE_JOURNEYS=1 $(PYTEST) -q -m journey --timeout 1200 tests/journeys
+
+compose-test: $(DEV) .types
+	@$(PYTEST) -q --timeout 1200 tests/journeys/compose.py
+
+phoenix: $(DEV) .types
+	@[ -x .venv-phoenix/bin/phoenix ] || { echo "== installing Phoenix"; $(BIN)/python -P -m venv .venv-phoenix \
+	  && .venv-phoenix/bin/pip --quiet --disable-pip-version-check install arize-phoenix; }
+	@SPANGATE_PHOENIX=.venv-phoenix/bin/phoenix $(PYTEST) -q --timeout 600 tests/journeys/phoenix.py
 
 coverage: $(DEV) .types
 	@$(BIN)/coverage run $(PYTEST) -q -m "not soak and not journey" && $(BIN)/coverage report --show-missing --skip-covered

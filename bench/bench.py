@@ -23,7 +23,7 @@ from processes import MIB, Unusable, compiled, cpus
 from proxies import Proxy, find_nginx, start_mock, start_nginx, start_spangate
 from verdict import Run, lines, memory_lines
 
-PROXIES = ("direct", "nginx", "spangate")
+PROXIES = ("direct", "nginx", "spangate", "everything")
 MAX_BODIES = 100 * MIB
 
 
@@ -45,12 +45,12 @@ class Bench:
             ends.callback(mock.end)
             proxies = []
             for name in names:
-                proxies.append(self.start(name, port))
+                proxies.append(self.start(name, port, ends))
                 if process := proxies[-1].process:
                     ends.callback(process.end)
             yield proxies
 
-    def start(self, name: str, mock: int) -> Proxy:
+    def start(self, name: str, mock: int, ends: ExitStack) -> Proxy:
         if name == "direct":
             return Proxy("direct", mock)
         if name == "nginx":
@@ -59,6 +59,10 @@ class Bench:
             return start_nginx(program, self.folder, mock, self.proxy_cpu)
         if name == "spangate-small":
             return start_spangate(self.folder, mock, self.proxy_cpu, max_bodies=f"{MAX_BODIES // MIB}MiB", name=name)
+        if name == "everything":
+            collector, port = start_mock(self.mock_program, self.folder, self.other_cpu, name="collector")
+            ends.callback(collector.end)
+            return start_spangate(self.folder, mock, self.proxy_cpu, name=name, collector=port)
         return start_spangate(self.folder, mock, self.proxy_cpu)
 
     def rounds(self, names: Sequence[str], cases: Sequence[Case], count: int, seconds: float) -> list[Sample]:

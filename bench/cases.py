@@ -100,6 +100,7 @@ def measure(driver: Path, folder: Path, proxy: Proxy, case: Case, seconds: float
     before = proxy.cpu_seconds()
     with pinned(cpu):
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 60)
+    proxy.settle()
     used = proxy.cpu_seconds() - before
     if ran.returncode:
         said = proxy.process.last_words() if proxy.process else ""

@@ -2,8 +2,8 @@
 //
 //   cc -O2 -o mock mock.c && ./mock PORT
 //
-// Answers POST /v1/chat/completions (whole or streamed), POST /v1/embeddings and GET /v1/models. How it behaves is said inside
-// the request, so that it can be said through any proxy: a word such as
+// Answers POST /v1/chat/completions (whole or streamed), POST /v1/embeddings and GET /v1/models, and takes what OTLP
+// sends to a collector. How it behaves is said inside the request, so that it can be said through any proxy: a word such as
 //
 //   bench:chunks=100,every=10,after=200,pause=1500
 //
@@ -41,6 +41,7 @@ static const char CHAT[] =
     "{\"cached_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0}},\"system_fingerprint\":\"fp_bench\"}";
 static const char MODELS[] =
     "{\"object\":\"list\",\"data\":[{\"id\":\"bench-model\",\"object\":\"model\",\"created\":1767225600,\"owned_by\":\"bench\"}]}";
+static const char NOTHING[] = ""; // an empty protobuf message: all of it was taken
 static const char NOT_FOUND[] = "{\"error\":{\"message\":\"No such path.\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}";
 static const char STREAM_HEAD[] =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\nx-request-id: req_bench\r\n"
@@ -123,6 +124,7 @@ static int answer(peer *p) {
   p->phase = READING_HEAD;
   if (is_for(p, "GET /v1/models")) return answer_whole(p, "200 OK", MODELS, sizeof MODELS - 1);
   if (is_for(p, "POST /v1/embeddings")) return answer_embedding(p);
+  if (is_for(p, "POST /v1/traces") || is_for(p, "POST /v1/logs") || is_for(p, "POST /v1/metrics")) return answer_whole(p, "200 OK", NOTHING, 0);
   if (!is_for(p, "POST /v1/chat/completions")) return answer_whole(p, "404 Not Found", NOT_FOUND, sizeof NOT_FOUND - 1);
   char saved = 0;
   if (p->body_size > WORDS_WITHIN) saved = p->body[WORDS_WITHIN], p->body[WORDS_WITHIN] = 0; // don't search a long prompt

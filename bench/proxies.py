@@ -1,4 +1,5 @@
-"""What stands between the driver and the mock: nothing (direct), nginx, spangate; how each is configured and started.
+"""What stands between the driver and the mock: nothing (direct), nginx, spangate alone, spangate that tells all there is to tell
+(everything); how each is configured and started.
 
 nginx passes everything on and does nothing else: no log, no limit, no check. It is the yardstick, not a rival.
 """
@@ -7,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 
 from processes import Process, Unusable, free_port
@@ -57,6 +61,15 @@ teams:
   bench: {{keys: [{{name: bench, hash: "sha256:{hash}"}}]}}
 """
 
+ALONE = "usage: {enabled: false}\n"
+EVERYTHING = """
+telemetry: {{otlp: {{endpoint: "http://127.0.0.1:{collector}"}}}}
+usage: {{path: everything.duckdb}}
+"""
+PACE = 1.1  # seconds between two looks: rows are moved once a second
+SETTLED = 0.02  # of a CPU: less than that, and nothing is being told any more
+LOST = re.compile(r"""^spangate_(?:telemetry_dropped|usage_rows)_total\{(?![^}]*"written")[^}]*\} ([0-9.e+]+)""", re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class Proxy:
@@ -73,6 +86,32 @@ class Proxy:
     def peak_rss(self) -> float:
         return self.process.peak_rss() if self.process else 0.0
 
+    def settle(self, patience: float = 15.0) -> None:
+        """Wait until what it tells in the background is told, so that its cost is counted where it arose."""
+        latest, before = time.monotonic() + patience, self.cpu_seconds()
+        while self.name == "everything" and time.monotonic() < latest:
+            time.sleep(PACE)
+            used, before = self.cpu_seconds() - before, self.cpu_seconds()
+            if used < SETTLED * PACE:
+                return
+
+    def lost(self) -> float:
+        """Spans, points and rows that it had to drop, by its own count.
+
+        Raises:
+            Unusable: it doesn't say.
+        """
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            told = answer.read().decode()
+        finally:
+            connection.close()
+        if answer.status != 200 or "spangate_" not in told:
+            raise Unusable(f"{self.name}: /metrics says {answer.status}")
+        return sum(map(float, LOST.findall(told)))
+
 
 def find_nginx() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
@@ -86,9 +125,10 @@ def find_spangate() -> str:
     return found
 
 
-def start_mock(program: Path, folder: Path, cpu: int | None) -> tuple[Process, int]:
+def start_mock(program: Path, folder: Path, cpu: int | None, *, name: str = "mock") -> tuple[Process, int]:
+    """The model server; under another name also the collector, of whom it has the manners."""
     port = free_port()
-    mock = Process([str(program), str(port)], folder, "mock", cpu=cpu)
+    mock = Process([str(program), str(port)], folder, name, cpu=cpu)
     mock.wait_until_it_listens(port)
     return mock, port
 
@@ -103,15 +143,25 @@ def start_nginx(program: str, folder: Path, mock: int, cpu: int | None) -> Proxy
 
 
 def start_spangate(
-    folder: Path, mock: int, cpu: int | None, *, max_bodies: str = "1GiB", name: str = "spangate", program: Sequence[str] = ()
+    folder: Path,
+    mock: int,
+    cpu: int | None,
+    *,
+    max_bodies: str = "1GiB",
+    name: str = "spangate",
+    program: Sequence[str] = (),
+    collector: int | None = None,
 ) -> Proxy:
-    """As in production: a team, a key, the line a call on; its output goes to a file. `program` runs it in its own way."""
+    """As in production: a team, a key, the line a call on; its output goes to a file. `program` runs it in its own way. With a
+    `collector` it tells all there is to tell: spans, log events and metrics to that port, a row a call to DuckDB."""
     port, key = free_port(), "sg-" + secrets.token_urlsafe(32)
     settings = folder / f"{name}.yaml"
     fingerprint = hashlib.sha256(key.encode()).hexdigest()
-    settings.write_text(SPANGATE.format(port=port, mock=mock, model=MODEL, hash=fingerprint, max_bodies=max_bodies), "utf-8")
+    written = SPANGATE.format(port=port, mock=mock, model=MODEL, hash=fingerprint, max_bodies=max_bodies)
+    written += ALONE if collector is None else EVERYTHING.format(collector=collector)
+    settings.write_text(written, "utf-8")
     environment = {word: value for word, value in os.environ.items() if not word.startswith(("OPENAI_", "OTEL_", "SPANGATE_", "PYTHON"))}
     command = [*(program or [find_spangate()]), "serve", "-c", str(settings)]
     process = Process(command, folder, name, cpu=cpu, environment=environment)
     process.wait_until_it_listens(port)
-    return Proxy("spangate", port, key, process)
+    return Proxy("spangate" if collector is None else "everything", port, key, process)

@@ -21,19 +21,28 @@ AttemptOutcome = Literal["success", "error", "cancelled"]
 Reason = Literal["first", "retry", "fallback", "hedge"]
 
 
+def request_id() -> str:
+    """A new one."""
+    return f"req_{getrandbits(128):032x}"
+
+
 class Place(msgspec.Struct, frozen=True):
-    """A provider as telemetry names it: which API or server it is (`openai`, `ollama`), and where it lives."""
+    """A provider as telemetry names it: which API or server it is (`openai`, `ollama`), and where it lives. `urls` are the addresses
+    of its operations, without anything secret."""
 
     system: str = ""
     address: str = ""
     port: int = 0
+    urls: Mapping[str, str] = {}
 
 
 class Attempt(msgspec.Struct):
     """One request sent upstream. Times are seconds on the monotonic clock; `started_ns` is wall time.
 
     `system` is what OpenTelemetry calls the provider (`openai`, `ollama`), `provider` its name in the configuration; `address` and
-    `port` are where it lives. `request` holds the few parameters of the request that telemetry names, by their name in the body.
+    `port` are where it lives, `url` what was asked there. `request` holds the few parameters of the request that telemetry names, by
+    their name in the body. `answer_bytes`: bytes of what the answer says, without the JSON around it, where the provider doesn't tell
+    all that it used.
     """
 
     number: int
@@ -54,6 +63,7 @@ class Attempt(msgspec.Struct):
     system: str = ""
     address: str = ""
     port: int = 0
+    url: str = ""
     request: Mapping[str, Any] = msgspec.field(default_factory=dict)
     first_content: float = 0.0
     deltas: int = 0
@@ -113,7 +123,7 @@ class Seen(msgspec.Struct):
     def open(cls, clock: Clock = SYSTEM, *, trace_id: int = 0, parent_span_id: int = 0, sampled: bool = True) -> Seen:
         """A request begins: new ids, in the caller's trace if there is one."""
         return cls(
-            id=f"req_{getrandbits(128):032x}",
+            id=request_id(),
             trace_id=trace_id or getrandbits(128) or 1,
             span_id=getrandbits(64) or 1,
             started_ns=clock.wall(),
@@ -134,14 +144,15 @@ class Seen(msgspec.Struct):
 
     def attempt(self, provider: str, target_model: str, reason: Reason = "first") -> Attempt:
         """A request goes out to `provider`."""
-        clock = self.clock
+        now = self.clock.mono()
         attempt = Attempt(
             number=len(self.attempts) + 1,
             provider=provider,
             target_model=target_model,
             span_id=getrandbits(64) or 1,
-            started_ns=clock.wall(),
-            started=clock.mono(),
+            # Not asked of the wall clock: that may have been set meanwhile, and then an attempt would outlast its call.
+            started_ns=self.started_ns + round((now - self.started) * 1e9),
+            started=now,
             reason=reason,
         )
         self.attempts.append(attempt)

@@ -14,6 +14,8 @@ from ..call.chain import Next, pulling
 from ..call.errors import ProviderFault, SpangateError, UpstreamError
 from ..call.events import Closed, Delta, Event, Opened
 from ..call.seen import Place
+from . import semconv
+from .said import Said
 
 # The parameters of a request that telemetry has names for. None of them is content.
 PARAMETERS = frozenset(
@@ -58,6 +60,7 @@ class Attempt:
         attempt = seen.attempt(target.provider, target.model)
         seen.provider, seen.target_model = target.provider, target.model
         self._describe(attempt, call)
+        said = Said()
         if self.opening is not None and attempt.number == 1:
             self.opening(seen)
         try:
@@ -65,7 +68,7 @@ class Attempt:
                 async for event in events:
                     if isinstance(event, Delta):
                         attempt.deltas += 1
-                        attempt.answer_bytes += event.size
+                        said.hear(event.raw, sse=event.sse)
                     elif isinstance(event, Opened):
                         answered(attempt, event, seen)
                     else:
@@ -81,6 +84,8 @@ class Attempt:
             raise
         finally:
             attempt.ended = seen.clock.mono()
+            if attempt.usage is None or attempt.usage.unknown:
+                attempt.answer_bytes = said.bytes()
             if attempt.outcome is None:
                 attempt.outcome = "cancelled"
 
@@ -88,6 +93,7 @@ class Attempt:
         place = self.place
         attempt.op, attempt.stream = call.op, call.head.stream
         attempt.system, attempt.address, attempt.port = place.system, place.address, place.port
+        attempt.url = place.urls.get(call.op, "")
         if self.detailed:
             attempt.request = {name: call.body.get(name) for name in PARAMETERS & call.body.fields.keys() if call.body.size(name) <= SMALL}
 
@@ -105,5 +111,8 @@ def failed(attempt: record.Attempt, fault: SpangateError) -> None:
     """The attempt ended with `fault`."""
     attempt.outcome = "error"
     attempt.error_type = fault.code
-    if isinstance(fault, UpstreamError) and fault.status is not None:
-        attempt.status, attempt.error_type = fault.status, str(fault.status)
+    if isinstance(fault, UpstreamError):
+        if fault.status is not None:
+            attempt.status, attempt.error_type = fault.status, str(fault.status)
+        if fault.own_code in semconv.PROVIDER_CODES:  # says more than a status; any other word is the provider's own
+            attempt.error_type = str(fault.own_code)

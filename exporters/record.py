@@ -21,6 +21,30 @@ Value: TypeAlias = Scalar | Sequence[Scalar]
 Attributes: TypeAlias = Mapping[str, Value]
 Said: TypeAlias = dict[str, Value]
 
+
+class Shared:
+    """Attributes that the spans of many calls begin with: made and encoded once."""
+
+    __slots__ = ("said",)
+
+    def __init__(self, said: Said) -> None:
+        self.said = said
+
+    def begin(self) -> Begun:
+        """A span's own attributes, which begin with these. What follows has names that these don't have."""
+        begun = Begun(self.said)
+        begun.shared = self
+        return begun
+
+
+class Begun(Said):
+    """Attributes of one span of which the first are Shared."""
+
+    __slots__ = ("shared",)
+
+    shared: Shared
+
+
 INTERNAL: Final = 1
 SERVER: Final = 2
 CLIENT: Final = 3

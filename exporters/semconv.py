@@ -167,6 +167,8 @@ MODALITY: Final = "unknown"
 """`gen_ai.token.modality` where a provider doesn't split its counts."""
 TOKEN_INPUT: Final = "input"  # noqa: S105 - no secret
 TOKEN_OUTPUT: Final = "output"  # noqa: S105 - no secret
+TOKEN_DETAILS: Final = ("cached", "cache_write", "reasoning")
+"""Types of `spangate.tokens` beside input and output, of which they are parts."""
 MODES: Final = ("enforce", "shadow")
 STAGES: Final = ("request", "response", "stream", "tool")
 
@@ -288,6 +290,7 @@ HTTP_SERVER_ACTIVE: Final = Instrument("http.server.active_requests", "updown", 
 # spangate
 REQUESTS: Final = _counter("spangate.requests", "{request}", "Calls, by how they ended.")
 REQUEST_OVERHEAD: Final = _histogram("spangate.request.overhead", "s", OVERHEAD, "Time of a call that was not spent waiting for providers.")
+TEAM_TOKENS: Final = _counter("spangate.tokens", "{token}", "Tokens of requests to providers, by team.")
 ATTEMPTS: Final = _counter("spangate.attempts", "{attempt}", "Requests sent to providers.")
 FALLBACK_COUNT: Final = _counter("spangate.fallbacks", "{fallback}", "Attempts elsewhere after a failure.")
 POLICY_DECISIONS: Final = _counter("spangate.policy.decisions", "{decision}", "What policies decided.")
@@ -298,6 +301,7 @@ BUDGET_REFUSALS: Final = _counter("spangate.budget.refusals", "{request}", "Call
 RATE_LIMIT_REFUSALS: Final = _counter("spangate.rate_limit.refusals", "{request}", "Calls refused by a rate limit.")
 COST: Final = _counter("spangate.cost", "{USD}", "Cost of calls.")
 STREAMS_ACTIVE: Final = Instrument("spangate.streams.active", "updown", "{stream}", "Streams under way.")
+STREAM_MALFORMED: Final = _counter("spangate.stream.malformed", "{event}", "Events of providers' streams that are no JSON.")
 UPSTREAM_RESENDS: Final = _counter("spangate.upstream.resends", "{request}", "Requests sent again on a fresh connection.")
 USAGE_RECORDS: Final = _counter("spangate.usage.records", "{record}", "Rows of usage, written or dropped.")
 TELEMETRY_DROPPED: Final = _counter("spangate.telemetry.dropped", "{item}", "Spans, log events and points that were lost.")

@@ -85,7 +85,7 @@ def provider_error(value: Any, status: int | None = None, headers: Mapping[str, 
     """An UpstreamError from what stands under `error`: an object in OpenAI's shape, a string, anything.
 
     The caller reads the provider's words where they concern its own request (and of errors inside a 200, which have no status);
-    of any other failure, whose words may hold anything, it reads ours, and the log reads theirs.
+    of any other failure, whose words may hold anything, it reads ours.
     """
     fields = value if isinstance(value, dict) else {"message": value}
     code = fields.get("code")

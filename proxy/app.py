@@ -14,6 +14,7 @@ from pathlib import Path
 from ..call.chain import is_layer, watching_dropped
 from ..call.clock import SYSTEM, Clock
 from ..exporters.metrics.measuring import Measuring
+from ..exporters.metrics.sources import Sources
 from ..exporters.record import Recorder
 from ..exporters.usage.recorder import SpoolRecorder
 from . import config as configuration
@@ -62,6 +63,15 @@ class App:
         self.server = Server(self.endpoints, config.server)
         self.socket = LocalSocket(setting.usage.path, self.endpoints.local, config.server) if setting.usage else None
         self.reload = Reload(config, load=self._load, apply=self._apply, refused=self._refused, rekey=self._rekey)
+        self._loaded = setting.clock.wall()
+        if setting.measuring is not None:
+            setting.measuring.watch(
+                Sources(
+                    resends=lambda: self.client.resends,
+                    reload_failed=lambda: bool(self.endpoints.reload_error),
+                    loaded=lambda: self._loaded / 1e9,
+                )
+            )
 
     @property
     def config(self) -> Config:
@@ -81,9 +91,13 @@ class App:
             self.endpoints.gateway = self._gateway(self.config)
         if self.setting.usage is not None:
             await self.setting.usage.start()
-        address = await self.server.start(self._host, limits.port if port is None else port)
-        if self.socket is not None:
-            await self.socket.start()
+        try:
+            address = await self.server.start(self._host, limits.port if port is None else port)
+            if self.socket is not None:
+                await self.socket.start()
+        except BaseException:
+            await self.drain(0)  # a thread that is at the database would break the interpreter's end
+            raise
         if self.config.path is not None:
             self.reload.start()
         _quiet_collector()
@@ -140,6 +154,7 @@ class App:
             log.warning("configuration: %s waits for a restart", path)
         self.endpoints.gateway = gateway
         self.endpoints.reload_error = ""
+        self._loaded = self.setting.clock.wall()
         if self.setting.measuring is not None:
             self.setting.measuring.models = models_of(new)
         self.server.limit(new.server)

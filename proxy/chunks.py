@@ -86,7 +86,7 @@ class Chunks:
         """The network ended cleanly: what is left is a frame that lacks its blank line, passed on if it can be read."""
         left, self._pending = bytes(self._pending).rstrip(b"\r\n") + b"\n\n", bytearray()
         data = sse.data_of(left)
-        if not data or (data.strip() != b"[DONE]" and _object(data) is None):
+        if not data or (data.strip() != b"[DONE]" and object_of(data) is None):
             return b""  # a piece of an event is none
         return self._parsed(left)
 
@@ -104,7 +104,7 @@ class Chunks:
         if data.strip() == b"[DONE]":
             self.done, self.tail = True, frame
             return False
-        chunk = _object(data)
+        chunk = object_of(data)
         if chunk is None:
             self.malformed += 1
             return True
@@ -171,7 +171,8 @@ def _envelope(chunk: Mapping[str, Any]) -> Envelope:
     )
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
+def object_of(data: bytes) -> dict[str, Any] | None:
+    """What the data of an event says; None if it is no JSON object."""
     try:
         value = _decode(data)
     except (msgspec.DecodeError, RecursionError):

@@ -56,20 +56,29 @@ def spangate(
 
 
 @app.command(rich_help_panel="Begin")
-def demo() -> int:
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Let it run on, to be called by you. Ctrl-C ends it.")] = False,
+    against: Annotated[str, typer.Option(metavar="URL", help="Call a gateway that runs instead.", show_default=False)] = "",
+    key: Annotated[
+        str, typer.Option(metavar="KEY", envvar="SPANGATE_KEY", help="With --against: the key to call with.", show_default=False)
+    ] = "",
+    model: Annotated[list[str] | None, typer.Option(metavar="NAME", help="With --against: what to ask for. Repeat it.")] = None,
+) -> int:
     """See it at work, in two seconds: no key, no file, no network.
 
     Starts a gateway that answers from a script, lets three teams call it with the
     official openai client, and shows what became of each call. Leaves nothing.
+    --against makes a few short calls, which are real and spend tokens.
 
     Examples:
-      spangate demo
-      NO_COLOR=1 spangate demo | less
+      spangate demo --keep
+      spangate demo --against http://127.0.0.1:8484 --model fast
     """
     began = time.monotonic()
+    from .commands.demo import Wanted
     from .commands.demo import demo as run
 
-    return run(began)
+    return run(Wanted(keep, against, key, model or ()), began)
 
 
 @app.command(rich_help_panel="Begin")
@@ -139,6 +148,29 @@ def check(
     from .commands.check import check as run
 
     return run(config, shape, os.environ, verbose=verbose)
+
+
+@app.command(rich_help_panel="Set up")
+def doctor(
+    config: File = None,
+    timeout: Annotated[float, typer.Option(min=0.1, max=300, metavar="SECONDS", help="How long each check may take.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON, for programs.")] = False,
+) -> int:
+    """Prove the whole way: configuration, providers, models, collector, database, port, clock.
+
+    Asks providers for their models (which spends no token), sends a test span,
+    looks at the database and at a gateway that runs. Changes nothing. A line is
+    ok, off, warning or problem, and says how to mend it. Exit code 1 if there is
+    a problem, 2 if the configuration can't be used.
+
+    Examples:
+      spangate doctor
+      spangate doctor -c gateway.yaml --json | jq .checks
+    """
+    from .commands.doctor import Wanted
+    from .commands.doctor import doctor as run
+
+    return run(Wanted(config, timeout, as_json), os.environ)
 
 
 @app.command(rich_help_panel="Set up")

@@ -1,7 +1,8 @@
 """Which path is what, and one request from its head to its last byte.
 
 The pipeline of a model call: key → room → body → Call → the gateway's Next → the answer. Every request of a model operation opens a
-Seen and ends it exactly once; whatever goes wrong becomes an error in OpenAI's shape here.
+Seen and ends it exactly once; any other is a Visit, of which nothing is told but the answer. Whatever goes wrong becomes an error in
+OpenAI's shape here.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, cast
+from random import getrandbits
+from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
 from ..call.call import Caller, Op
 from ..call.clock import Clock
 from ..call.errors import OurFault, Refused, SpangateError
-from ..call.seen import Outcome, Seen
+from ..call.seen import Outcome, Seen, request_id
 from ..exporters.metrics.measuring import Measuring
 from ..exporters.record import Recorder
 from ..exporters.usage.recorder import SpoolRecorder
@@ -55,6 +57,13 @@ class Running:
             self.task.cancel()
 
 
+class Visit(NamedTuple):
+    """A request that is no model call, as far as its answer names it: it has no row and no span, so there is nothing to fill or end."""
+
+    id: str
+    trace_hex: str
+
+
 class Endpoints:
     """Answers requests with whatever `gateway` is current; a request keeps the one that it began with."""
 
@@ -81,6 +90,7 @@ class Endpoints:
         }
         if measuring is not None:
             self._pages = {**self._pages, "/metrics": partial(pages.metrics, measuring)}
+        self._measuring = measuring
         self._usage = usage
         desk = Desk(usage)
         self._asked: Mapping[str, Reply] = {"/usage/sql": desk.team, "/admin/sql": desk.admin}
@@ -101,24 +111,24 @@ class Endpoints:
         await self._other(exchange, self.gateway, None, self._local)
 
     async def _other(self, exchange: Exchange, gateway: Gateway, op: Op | None, asked: Mapping[str, Reply]) -> None:
-        seen = self._open(exchange, gateway, op)
-        exchange.extra = {**exchange.extra, "x-request-id": seen.id, "x-spangate-trace-id": seen.trace_hex}
+        visit = _visit(exchange, gateway)
+        exchange.extra = {**exchange.extra, "x-request-id": visit.id, "x-spangate-trace-id": visit.trace_hex}
         try:
             await self._page(exchange, gateway, op, asked)
         except SpangateError as error:
-            await self._refuse(exchange, error, seen)
+            await self._refuse(exchange, error, visit)
         except Exception as error:  # a defect of ours must cost one request, not the connection's silence
             if exchange.gone and isinstance(error, ConnectionError):
                 raise
-            await self._refuse(exchange, _defect(error, seen), seen)
+            await self._refuse(exchange, _defect(error, visit), visit)
 
     async def _page(self, exchange: Exchange, gateway: Gateway, op: Op | None, asked: Mapping[str, Reply]) -> None:
         if exchange.method == "OPTIONS" and await pages.preflight(exchange, gateway):
             return
         posted = asked.get(exchange.path)
         page = posted or self._pages.get(exchange.path)
-        if page is None and exchange.path.startswith(pages.DOCS):
-            page = pages.error_page
+        if page is None:
+            page = next((page for start, page in _BELOW.items() if exchange.path.startswith(start)), None)
         if page is None and op is None:
             raise Refused(_unknown_path(exchange.path, [*MODEL_OPS, *self._pages, *asked]), code="not_found")
         allowed = ("POST",) if op or posted else ("GET", "HEAD")
@@ -129,7 +139,8 @@ class Endpoints:
         await page(exchange, gateway)
 
     async def _readyz(self, exchange: Exchange, gateway: Gateway) -> None:
-        await pages.readyz(exchange, gateway, draining=self.draining, reload_error=self.reload_error, usage=self._usage)
+        health = pages.Health(self.draining, self.reload_error, self._usage, self._measuring)
+        await pages.readyz(exchange, gateway, health)
 
     async def _model_call(self, exchange: Exchange, gateway: Gateway, op: Op) -> None:
         seen = self._open(exchange, gateway, op)
@@ -160,14 +171,14 @@ class Endpoints:
             if guest is not None:
                 guest.leave()
 
-    def _open(self, exchange: Exchange, gateway: Gateway, op: Op | None) -> Seen:
+    def _open(self, exchange: Exchange, gateway: Gateway, op: Op) -> Seen:
         trace_id, parent, sampled = wire.trace_of(exchange.headers)
         if gateway.inbound == "trust":
             seen = Seen.open(self.clock, trace_id=trace_id, parent_span_id=parent, sampled=sampled)
         else:
             seen = Seen.open(self.clock)
             seen.linked = (trace_id, parent) if parent and gateway.inbound == "link" else None
-        seen.method, seen.path, seen.op = exchange.method, exchange.path, op or ""
+        seen.method, seen.path, seen.op = exchange.method, exchange.path, op
         seen.client_request_id = wire.client_request_id(exchange.headers)
         seen.config_version = gateway.config.version
         if gateway.detailed:
@@ -195,23 +206,34 @@ class Endpoints:
             self._end(seen, outcome or errors.outcome_of(error), status, errors.public_code(error))
         await self._refuse(exchange, error, seen)
 
-    async def _refuse(self, exchange: Exchange, error: SpangateError, seen: Seen) -> None:
-        if error.detail:
-            log.warning("%s: %s: %s", seen.id, error.code, error.detail.encode("ascii", "backslashreplace").decode()[:1000])
+    async def _refuse(self, exchange: Exchange, error: SpangateError, asked: Seen | Visit) -> None:
+        base = wire.base_of(exchange.headers) if exchange.client_address else ""  # nobody opens pages by the local socket
+        if words := errors.log_words(error):
+            log.warning("%s: %s: %s", asked.id, error.code, words)
         if exchange.started and not exchange.events:
             exchange.abort()
         elif exchange.started:
-            await exchange.end(errors.error_frame(error, seen))
+            await exchange.end(errors.error_frame(error, asked, base))
         else:
             if errors.status_of(error) in (408, 413):
                 exchange.close_after()
-            told = {"x-request-id": seen.id, "x-spangate-trace-id": seen.trace_hex, "x-spangate-attempts": str(len(seen.attempts))}
+            attempts = str(len(asked.attempts)) if isinstance(asked, Seen) else "0"
+            told = {"x-request-id": asked.id, "x-spangate-trace-id": asked.trace_hex, "x-spangate-attempts": attempts}
             headers = {"content-type": "application/json", **told, **errors.error_headers(error)}
-            await exchange.answer(errors.status_of(error), headers, errors.error_body(error, seen))
+            await exchange.answer(errors.status_of(error), headers, errors.error_body(error, asked, base))
 
     def _end(self, seen: Seen, outcome: Outcome, status: int, code: str = "") -> None:
         seen.end(outcome, status, code)
         self.recorder.record(seen)
+
+
+_BELOW: Mapping[str, Reply] = {pages.DOCS: pages.error_page, pages.MODELS: pages.model}
+"""Pages that answer for all paths that begin so."""
+
+
+def _visit(exchange: Exchange, gateway: Gateway) -> Visit:
+    trace_id = wire.trace_of(exchange.headers)[0] if gateway.inbound == "trust" else 0
+    return Visit(request_id(), f"{trace_id or getrandbits(128):032x}")
 
 
 def _describe(seen: Seen, exchange: Exchange) -> None:
@@ -227,8 +249,8 @@ def draining() -> Refused:
     return Refused("The gateway is shutting down; send this to another one.", code="draining", headers={"retry-after": "1"})
 
 
-def _defect(error: Exception, seen: Seen) -> OurFault:
-    log.error("%s: %s", seen.id, type(error).__name__, exc_info=error)
+def _defect(error: Exception, asked: Seen | Visit) -> OurFault:
+    log.error("%s: %s", asked.id, type(error).__name__, exc_info=error)
     return OurFault("The gateway failed; its log knows why under this request_id.")
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import re
 from math import ceil
-from typing import Any
+from typing import Any, Protocol
 
 from ..call import sse
 from ..call.errors import ProviderFault, SpangateError, UpstreamError
-from ..call.seen import Outcome, Seen
+from ..call.seen import Outcome
 
 STATUS = {
     "invalid_request": 400,
@@ -45,6 +45,18 @@ PASSED_ON = frozenset({400, 404, 409, 413, 415, 422})
 _TYPE = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_exceeded"}
 _TYPE |= dict.fromkeys((400, 404, 405, 408, 413, 415, 431), "invalid_request_error")
 _LIMITED = frozenset({"rate_limit_error", "rate_limit_exceeded", "insufficient_quota", "tokens", "requests"})
+
+
+_API_WORD = re.compile(r"[a-z][a-z_]{1,63}")
+
+
+class Asked(Protocol):
+    """A request, as far as its answer names it. A Seen is one."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def trace_hex(self) -> str: ...
 
 
 def status_of(error: SpangateError) -> int:
@@ -80,8 +92,18 @@ def public_code(error: SpangateError) -> str:
     return error.code
 
 
-def error_object(error: SpangateError, seen: Seen | None = None) -> dict[str, Any]:
-    """The object under `error`. Of a provider's error that passes through, the four fields are the provider's own."""
+def log_words(error: SpangateError) -> str:
+    """What the log tells of `error` beside its code; empty where that says it all. Of a provider's own error not its words, which may
+    repeat a prompt or somebody's key: its status, and its type and code where they are words of an API."""
+    if isinstance(error, UpstreamError) and error.status is not None:
+        own = [word for word in (error.kind, error.own_code) if isinstance(word, str) and _API_WORD.fullmatch(word)]
+        return ", ".join([f"the provider answered with status {error.status}", *own]) if error.detail else ""
+    return error.detail.encode("ascii", "backslashreplace").decode()[:1000]
+
+
+def error_object(error: SpangateError, asked: Asked | None = None, base: str = "") -> dict[str, Any]:
+    """The object under `error`. Of a provider's error that passes through, the four fields are the provider's own. `base` is where the
+    client has reached us, so that `doc_url` can be opened as it stands."""
     status = status_of(error)
     code: str | int | None = public_code(error)
     kind = _TYPE.get(status, "server_error" if status >= 500 else "invalid_request_error")
@@ -90,18 +112,18 @@ def error_object(error: SpangateError, seen: Seen | None = None) -> dict[str, An
     if isinstance(error, UpstreamError) and (status in PASSED_ON or status == 429):
         kind, code = error.kind or kind, code if error.kind is None and error.own_code is None else error.own_code
     fields = {"message": error.message, "type": kind, "param": error.param, "code": code, "source": error.source}
-    if seen is not None:
-        fields |= {"request_id": seen.id, "trace_id": seen.trace_hex}
-    return fields | {"doc_url": f"/docs/errors/{public_code(error)}"} | error.facts
+    if asked is not None:
+        fields |= {"request_id": asked.id, "trace_id": asked.trace_hex}
+    return fields | {"doc_url": f"{base}/docs/errors/{public_code(error)}"} | error.facts
 
 
-def error_body(error: SpangateError, seen: Seen | None = None) -> bytes:
-    return json.dumps({"error": error_object(error, seen)}, separators=(",", ":")).encode("ascii")
+def error_body(error: SpangateError, asked: Asked | None = None, base: str = "") -> bytes:
+    return json.dumps({"error": error_object(error, asked, base)}, separators=(",", ":")).encode("ascii")
 
 
-def error_frame(error: SpangateError, seen: Seen) -> bytes:
+def error_frame(error: SpangateError, asked: Asked, base: str = "") -> bytes:
     """The one event that ends a stream which has begun and cannot end well."""
-    return sse.frame(error_body(error, seen))
+    return sse.frame(error_body(error, asked, base))
 
 
 def error_headers(error: SpangateError) -> dict[str, str]:

@@ -142,6 +142,21 @@ class Gateway:
                     found[name] = None
         return list(found)
 
+    async def owner(self, caller: Caller, model: str) -> str:
+        """The provider behind a name that `/v1/models` lists.
+
+        Raises:
+            Refused: model_not_found, in the words that a forbidden model gets.
+        """
+        route = self._route_of(model)
+        if (
+            route is None
+            or not self._allows(caller.team, model)
+            or ("*" in route.pattern and model not in await self._list(route.provider))
+        ):
+            raise model_not_found(model, self._names(caller.team))
+        return route.provider
+
     async def _list(self, provider: str) -> list[str]:
         """What a provider lists. It is asked once at a time, however many wait for it."""
         async with self._asking.setdefault(provider, asyncio.Lock()):

@@ -146,7 +146,7 @@ class HttpExchange:
     def finished(self) -> web.StreamResponse:
         """What aiohttp wants back: whether to keep the connection."""
         self._connection.done()
-        return _KEPT if self.started and self._keeps() else _LAST
+        return _KEPT if self.started and self._keeps() else LAST
 
     def _keeps(self) -> bool:
         return self._request.keep_alive and not self._close
@@ -208,7 +208,7 @@ class _Sent(web.StreamResponse):
         return None
 
 
-_KEPT, _LAST = _Sent(keeps=True), _Sent(keeps=False)
+_KEPT, LAST = _Sent(keeps=True), _Sent(keeps=False)
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 

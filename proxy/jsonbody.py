@@ -1,9 +1,13 @@
 """A request body from bytes to fields: which JSON we take, and what we say of the rest.
 
 One fast pass (msgspec, top-level names to raw bytes) does the work. Refused are: what is not UTF-8, not an object, nested deeper than
-128, holds NaN or Infinity (RFC 8259 has neither), or names a top-level field twice (a policy would read one value and the provider
-the other). A lone surrogate is JSON, so it is taken, and goes out as the escape that it came as. The standard parser, which holds the
-loop up for a tenth of a second a MiB, only finds the words for what is refused, and only if that is short.
+128, holds NaN or Infinity (RFC 8259 has neither), names a top-level field twice (a policy would read one value and the provider
+the other), or names more of them than anybody needs. A lone surrogate is JSON, so it is taken, and goes out as the escape that it came
+as.
+
+No parser lets go of the interpreter, so a thread would help nobody: what can't be bounded is looked over first, a slice at a time, and
+the fast pass then has little to build, whatever the body. The standard parser, which holds the loop up for a tenth of a second a MiB,
+only finds the words for what is refused, and only if that is short.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ import codecs
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
-from itertools import accumulate, product
+from functools import reduce
+from itertools import accumulate, compress, product
 from typing import Any
 
 import msgspec
@@ -22,14 +27,19 @@ from ..call.body import Body
 from ..call.errors import CallerFault
 
 MAX_DEPTH = 128
+MAX_FIELDS = 4096  # at the top level: OpenAI's longest has some fifty, and each one more costs half a microsecond of everybody's
+MAX_NAME = 512  # characters of a field's name, where it has to be found again among the bytes
 _SLICE = 16384  # bytes that are looked over before the loop gets a turn
 _LONG = 1 << 20  # bytes up to which a quick look is quick
+_WORDY = 32 << 10  # bytes up to which the standard parser is quick
+_LEAST = len(b'"":0,')  # bytes of a field
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NAME = re.compile(rb'\s*[{,]\s*"((?:[^"\\]++|\\.)*+)"\s*:\s*')  # of what is known to be JSON, where \s is all its white space
 _SURROGATES = [b"\\u%c%c" % pair for pair in product(b"dD", b"89abcdefABCDEF")]
-_NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"[]{}')
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: one level down, one level up
+_NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"[]{},')
+_STEPS = bytes.maketrans(b"[{]},", b"\x01\x01\xff\xff\x00")  # as signed bytes: one level down, one level up
+_COMMAS = bytes(byte == ord(",") for byte in range(256))
 
 
 async def read_body(raw: bytes) -> Body:
@@ -39,12 +49,16 @@ async def read_body(raw: bytes) -> Body:
         CallerFault: one of the reasons above.
     """
     raw = raw.removeprefix(codecs.BOM_UTF8)  # RFC 8259, 8.1: a parser may ignore it
-    try:
-        fields: Mapping[str, msgspec.Raw] = _fields(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return await _with_surrogates(raw)
     if not _harmless(raw):
         await _look_over(raw)
+    elif len(raw) > 8 * _SLICE:
+        await asyncio.sleep(0)  # the look and the pass are two steps
+    try:
+        fields: Mapping[str, msgspec.Raw] = _fields(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if b"\\ud" not in raw and b"\\uD" not in raw:
+            raise _refusal(raw, error) from None
+        return await _with_surrogates(raw)
     if len(raw) != 1 + sum([len(name.encode()) + len(value) + 4 for name, value in fields.items()]):  # bytes are left for a second one
         async for _ in _members(raw, fields):
             pass
@@ -52,8 +66,11 @@ async def read_body(raw: bytes) -> Body:
 
 
 def _harmless(raw: bytes) -> bool:
-    """As most bodies are: with too few brackets to nest too deep, and ASCII, or short enough to be decoded at once."""
+    """As most bodies are: with too few brackets to nest too deep and too few colons for too many fields, and ASCII, or short enough
+    to be decoded at once."""
     if len(raw) > _LONG or _more_than(MAX_DEPTH, raw, b"{", b"["):
+        return False
+    if len(raw) > _LEAST * MAX_FIELDS and raw.count(b":") > MAX_FIELDS:
         return False
     if raw.isascii():
         return True
@@ -82,7 +99,7 @@ def _more_than(most: int, raw: bytes, *wanted: bytes) -> bool:
 
 
 async def _look_over(raw: bytes) -> None:
-    """Refuse what is not UTF-8 or nests too deep, a slice at a time."""
+    """Refuse what is not UTF-8, nests too deep or has too many fields, a slice at a time."""
     text, nesting = _Text(), _Nesting()
     plain = raw.isascii()
     for start in range(0, len(raw), _SLICE):
@@ -111,21 +128,33 @@ class _Text:
 
 
 class _Nesting:
-    """How deep the brackets of a JSON document go that is known to be one, so that they are balanced."""
+    """How deep the brackets of a JSON document go, and how many fields it has on the first level. Of what begins as one and goes on as
+    something else, this holds for what a parser reads of it.
+    """
 
     def __init__(self) -> None:
         self._depth = 0
+        self._commas = 0
         self._quoted = False
         self._escape = b""
 
     def feed(self, piece: bytes) -> None:
-        brackets = self._outside_strings(piece)
-        opened = brackets.count(b"[") + brackets.count(b"{")
-        if self._depth + opened > MAX_DEPTH:
-            deepest = max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b"), initial=self._depth))
-            if deepest > MAX_DEPTH:
-                raise CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.")
-        self._depth += 2 * opened - len(brackets)
+        marks = self._outside_strings(piece)
+        opened, commas = marks.count(b"[") + marks.count(b"{"), marks.count(b",")
+        closed = len(marks) - opened - commas
+        if self._depth + opened > MAX_DEPTH or (commas and self._depth - closed <= 1):
+            self._follow(marks)
+        self._depth += opened - closed
+
+    def _follow(self, marks: bytes) -> None:
+        """Level by level, where counting leaves open how deep it went, or on which level a comma stands."""
+        depths = list(accumulate(memoryview(marks.translate(_STEPS)).cast("b"), initial=self._depth))
+        if max(depths) > MAX_DEPTH:
+            raise CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.")
+        if min(depths) <= 1:
+            self._commas += list(compress(depths, marks.translate(_COMMAS))).count(1)
+        if self._commas >= MAX_FIELDS:
+            raise CallerFault(f"The body has more than {MAX_FIELDS} fields; that is the limit for those at its top level.")
 
     def _outside_strings(self, piece: bytes) -> bytes:
         piece = self._escape + piece
@@ -142,6 +171,9 @@ async def _members(text: bytes, fields: Mapping[str, msgspec.Raw]) -> AsyncItera
     """Where each name and value stands. These are all that is in `text`, in this order, or a name came twice: the first field that
     differs is one that was there before, or one whose value another took the place of.
     """
+    long = next((name for name in fields if len(name) > MAX_NAME), None)
+    if long is not None:
+        raise CallerFault(f"The body has a field whose name is longer than {MAX_NAME} characters.", param=_shown(long))
     at, given = 0, ""
     for number, (name, value) in enumerate(fields.items(), 1):
         found = _NAME.match(text, at)
@@ -150,7 +182,7 @@ async def _members(text: bytes, fields: Mapping[str, msgspec.Raw]) -> AsyncItera
             raise _twice(given)
         at = found.end() + len(value)
         yield slice(*found.span(1)), slice(found.end(), at)
-        if number % 1024 == 0:
+        if number % 256 == 0:
             await asyncio.sleep(0)
     if fields and text[at:].strip() != b"}":
         found = _NAME.match(text, at)
@@ -162,36 +194,41 @@ def _unquoted(name: bytes) -> str:
 
 
 def _twice(name: str) -> CallerFault:
-    shown = name[:64].encode("ascii", "backslashreplace").decode("ascii")
+    shown = _shown(name)
     return CallerFault(f"The body names {shown!r} twice; say it once.", param=shown)
+
+
+def _shown(name: str) -> str:
+    return name[:64].encode("ascii", "backslashreplace").decode("ascii")
 
 
 async def _with_surrogates(raw: bytes) -> Body:
     """What msgspec refused, and takes if lone surrogates are all that it minds: with every surrogate written as another character, of
     as many bytes, each field stands where it stood.
     """
-    text = raw
-    for begun in _SURROGATES:
-        await _turn(raw)
-        text = text.replace(begun, b"\\u00")
+    text = await _tamed(raw)
     try:
         fields: Mapping[str, msgspec.Raw] = _fields(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _refusal(raw, error) from None
-    await _look_over(raw)
     return Body({_unquoted(raw[name]): raw[value] async for name, value in _members(text, fields)}, raw)
 
 
-async def _turn(raw: bytes) -> None:
-    if len(raw) > _SLICE:
-        await asyncio.sleep(0)
+async def _tamed(raw: bytes) -> bytes:
+    text = bytearray(raw)
+    for start in range(0, len(raw), _SLICE):
+        if start:
+            await asyncio.sleep(0)
+        piece = slice(start, start + _SLICE + 3)  # with all of a surrogate that begins in the slice
+        text[piece] = reduce(lambda part, begun: part.replace(begun, b"\\u00"), _SURROGATES, text[piece])
+    return bytes(text)
 
 
 def _refusal(raw: bytes, error: Exception) -> CallerFault:
     """Why these bytes are no body."""
     if isinstance(error, RecursionError):
         return CallerFault(f"The body is nested deeper than {MAX_DEPTH} levels.")
-    found = _strictly(raw) if len(raw) <= _LONG else None
+    found = _strictly(raw) if len(raw) <= _WORDY else None
     if found is None and isinstance(error, msgspec.ValidationError):
         found = CallerFault("The body must be a JSON object.")
     return found or CallerFault(f"The body is not JSON: {str(error).removeprefix('JSON is malformed: ').lower()}.")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from ..call.errors import Refused
 from ..exporters.metrics.measuring import Measuring
@@ -18,6 +20,7 @@ from .gateway import Gateway
 from .wire import header_text
 
 DOCS = "/docs/errors/"
+MODELS = "/v1/models/"
 _ALLOWED_HEADERS = "authorization, content-type, api-key, x-api-key, traceparent, tracestate, x-request-id"
 
 
@@ -25,8 +28,18 @@ async def models(exchange: Exchange, gateway: Gateway) -> None:
     """OpenAI's list, of what this key may ask for."""
     caller = gateway.callers.who(exchange.headers, has_body=exchange.has_body)
     owners = gateway.providers_of(await gateway.models(caller))
-    data = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in owners.items()]
-    await _json(exchange, {"object": "list", "data": data})
+    await _json(exchange, {"object": "list", "data": [_model(name, owner) for name, owner in owners.items()]})
+
+
+async def model(exchange: Exchange, gateway: Gateway) -> None:
+    """One of them. A name may hold slashes, as they are or percent-encoded."""
+    caller = gateway.callers.who(exchange.headers, has_body=exchange.has_body)
+    name = unquote(exchange.path.removeprefix(MODELS), errors="replace")
+    await _json(exchange, _model(name, await gateway.owner(caller, name)))
+
+
+def _model(name: str, owner: str) -> Mapping[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
 
 async def key(exchange: Exchange, gateway: Gateway) -> None:
@@ -42,15 +55,28 @@ async def healthz(exchange: Exchange, gateway: Gateway) -> None:
     await _json(exchange, {"status": "alive"})
 
 
-async def readyz(exchange: Exchange, gateway: Gateway, *, draining: bool, reload_error: str, usage: SpoolRecorder | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What readiness is told from."""
+
+    draining: bool = False
+    reload_error: str = ""
+    usage: SpoolRecorder | None = None
+    measuring: Measuring | None = None
+
+
+async def readyz(exchange: Exchange, gateway: Gateway, health: Health) -> None:
     """Ready for calls: what an earlier process left in the spool is in the database, and nobody has asked us to stop."""
+    usage = health.usage
     replaying = usage is not None and usage.state.phase == "starting"  # a database that can't be had keeps nobody from calling
-    status = "draining" if draining else "replaying" if replaying else "ready"
+    status = "draining" if health.draining else "replaying" if replaying else "ready"
     told: dict[str, Any] = {"status": status, "config_version": gateway.config.version}
-    if reload_error:
-        told["config_reload_failed"] = reload_error
+    if health.reload_error:
+        told["config_reload_failed"] = health.reload_error
     if usage is not None:
         told |= _usage(usage)
+    if health.measuring is not None and (dropped := health.measuring.dropped()):
+        told["telemetry_dropped"] = {f"{signal}.{reason}": number for (signal, reason), number in sorted(dropped.items())}
     await _json(exchange, told, 200 if status == "ready" else 503)
 
 

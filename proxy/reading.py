@@ -13,15 +13,18 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from ..call import sse
 from ..call.call import Call
 from ..call.errors import UpstreamError, UpstreamIncomplete
-from ..call.events import Closed, Delta, Envelope, Event, Opened, Usage, dicts, dumped
+from ..call.events import Closed, Delta, Envelope, Event, Opened, Usage, dicts
 from . import answers, convert
-from .chunks import Chunks
+from .chunks import Chunks, object_of
 from .coding import KNOWN, Bytes, Inflated, coding_of, whole
 from .upstream import Reply
 
 MAX_WHOLE = 64 << 20  # bytes of a whole answer
+MAX_RESHAPED = 16 << 20  # bytes of a whole answer that goes on as a stream: it is turned in one step, and others wait for that
+MAX_BUILT = 1 << 20  # the same of one that must be built for it, since it holds what only the standard parser takes
 MAX_UNSAID = 1 << 20  # bytes of a stream that has not said anything yet
 
 
@@ -119,11 +122,14 @@ async def _until_content(body: Bytes, chunks: Chunks) -> bytes:
 async def _collected(call: Call, answer: Reply, body: Bytes, opened: Opened) -> AsyncGenerator[Event, None]:
     """A stream that came where a whole answer was asked for."""
     chunks = Chunks(choices=call.head.n)
-    said: list[bytes] = []
+    collected = convert.Whole()
     size = 0
     while not (chunks.done or chunks.error):
         data = await body.read()
-        said.append(chunks.feed(data) if data else chunks.end())
+        for frame in sse.frames(chunks.feed(data) if data else chunks.end()):
+            chunk = object_of(sse.data_of(frame) or b"")
+            if chunk is not None:
+                collected.add(chunk)
         size += len(data)
         if size > MAX_WHOLE:
             raise UpstreamError(f"The provider's answer is longer than {MAX_WHOLE >> 20} MiB.")
@@ -133,9 +139,9 @@ async def _collected(call: Call, answer: Reply, body: Bytes, opened: Opened) -> 
         raise UpstreamIncomplete("The provider's answer is empty.")
     chunks.check_ended()
     answer.release()
-    collected = convert.as_whole(Delta(b"".join(said)).chunks)
-    yield replace(opened, model=str(collected.get("model") or ""), stream=False, content_type="application/json")
-    yield Delta(dumped(collected), sse=False)
+    told = collected.answer()
+    yield replace(opened, model=str(told.get("model") or ""), stream=False, content_type="application/json")
+    yield Delta(convert.encoded(told), sse=False)
     yield Closed(chunks.usage, chunks.finish)
 
 
@@ -150,10 +156,29 @@ async def whole_events(call: Call, body: Bytes, opened: Opened) -> tuple[Event, 
     closed = Closed(read.usage, read.finish)
     envelope = Envelope(read.id, read.model)
     if call.head.stream:
-        chunks = convert.as_chunks(_leniently(raw), usage_frame=call.head.usage_frame)
-        return replace(opened, model=read.model, envelope=envelope), Delta.saying(*chunks), closed
+        return replace(opened, model=read.model, envelope=envelope), _reshaped(raw, usage_frame=call.head.usage_frame), closed
     begun = replace(opened, model=read.model, envelope=envelope, stream=False, content_type="application/json")
     return begun, Delta(raw, sse=False), closed
+
+
+def _reshaped(raw: bytes, *, usage_frame: bool) -> Delta:
+    """A whole answer as the events of a stream."""
+    _check_length(raw, MAX_RESHAPED)
+    try:
+        datas = convert.as_frames(raw, usage_frame=usage_frame)
+    except (msgspec.MsgspecError, RecursionError):
+        _check_length(raw, MAX_BUILT)
+        return Delta.saying(*convert.as_chunks(_leniently(raw), usage_frame=usage_frame))
+    return Delta(b"".join([b"data: %b\n\n" % data for data in datas]))
+
+
+def _check_length(raw: bytes, most: int) -> None:
+    if len(raw) > most:
+        raise UpstreamError(
+            f"The provider answered a stream with one body of more than {most >> 20} MiB, which is too long to be made a stream of; "
+            "ask without `stream`.",
+            retryable=False,
+        )
 
 
 class _Whole(msgspec.Struct, frozen=True):
@@ -210,19 +235,20 @@ class _Counts(msgspec.Struct):
     """Usage as a sound provider tells it; what doesn't fit is looked at by answers.usage_of."""
 
     prompt_tokens: _Count
-    completion_tokens: _Count = 0
+    completion_tokens: _Count | None = None
     prompt_tokens_details: _InputDetails | None = None
     completion_tokens_details: _OutputDetails | None = None
 
     def usage(self) -> Usage:
+        output = self.completion_tokens or 0  # of embeddings, which have none
         into, out = self.prompt_tokens_details, self.completion_tokens_details
         cached = min((into and into.cached_tokens) or 0, self.prompt_tokens)
         return Usage(
             input=self.prompt_tokens,
-            output=self.completion_tokens,
+            output=output,
             cached=cached,
             cache_write=min((into and into.cache_write_tokens) or 0, self.prompt_tokens - cached),
-            reasoning=min((out and out.reasoning_tokens) or 0, self.completion_tokens),
+            reasoning=min((out and out.reasoning_tokens) or 0, output),
         )
 
 
@@ -248,6 +274,8 @@ def _quickly(raw: bytes, op: str) -> _Whole | None:
     answered = read.data if op == "embeddings" else read.choices
     if read.error is not None or read.object == "error" or not answered:
         return None
+    if op != "embeddings" and read.usage and read.usage.completion_tokens is None:
+        return None  # not known is not none
     first = read.choices[0].finish_reason if read.choices else None
     return _Whole(read.id or "", read.model or "", read.usage.usage() if read.usage else None, first or None)
 

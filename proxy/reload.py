@@ -71,6 +71,7 @@ class Reload:
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._forced = False
+        self._torn = False
         self._seen: _State | None = None
         self._task: asyncio.Task[None] | None = None
         # Of its own: those of the loop look up names, and a name server that is gone would keep a revoked key alive.
@@ -112,8 +113,13 @@ class Reload:
                 self._apply(config)
                 self.config, self.mistakes = config, ()
         except ConfigMistakes as error:
+            if not self._torn and await self._aside(self._state) != state:  # written to while it was read: look again before judging
+                self._torn = True
+                self._wake.set()
+                return
             self._refuse(tuple(error.mistakes))
             await self._revoke()
+        self._torn = False
 
     async def _revoke(self) -> None:
         config = await self._aside(partial(without_revoked, self.config))

@@ -18,15 +18,16 @@ from typing import Any, Protocol
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import StreamReader
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from ..call.errors import CallerFault, SpangateError
 from .endpoints import Running, draining
 from .errors import error_body, status_of
 from .exchange import Exchange
-from .http_exchange import HttpExchange, head_of
+from .following import Following
+from .http_exchange import LAST, HttpExchange, head_of
 from .settings import Server as Limits
 
 log = logging.getLogger("spangate.proxy")
@@ -45,6 +46,7 @@ class Connection(RequestHandler):
         "answered",
         "body",
         "body_due",
+        "following",
         "gone",
         "head_bytes",
         "head_since",
@@ -52,6 +54,7 @@ class Connection(RequestHandler):
         "refused",
         "stuck_since",
         "taken",
+        "waiting",
         "wire",
         "written",
     )
@@ -63,11 +66,13 @@ class Connection(RequestHandler):
         self.answered = 0
         self.body: StreamReader | None = None
         self.body_due = 0.0
+        self.following = Following()
         self.head_bytes = 0
         self.head_since = 0.0
         self.refused = 0.0
         self.stuck_since = 0.0
         self.taken = 0
+        self.waiting = 0
         self.wire: asyncio.Transport | None = None
         self.written = 0
 
@@ -86,7 +91,9 @@ class Connection(RequestHandler):
         if self.refused:
             return
         between = self._request_count == self.answered
-        super().data_received(data)
+        lost = self._parse(data)
+        while lost:
+            lost = self._parse(lost)
         if not between:
             return
         if self._request_count != self.answered:
@@ -97,11 +104,31 @@ class Connection(RequestHandler):
             if self.head_bytes > self.limits.max_header:
                 self.refuse(_head_too_large())
 
+    def _parse(self, data: bytes) -> bytes:
+        """Feed aiohttp's parser, and count what waits behind the requests that came. What it throws away is given back."""
+        count = self._request_count
+        super().data_received(data)
+        heads: list[Any] = [*self._messages][count - self._request_count :] if self._request_count != count else []
+        if self._upgraded or (heads and isinstance(heads[-1][0], _ErrInfo)):
+            self.waiting, self.following = 0, Following()  # the rest is aiohttp's to parse, or nobody's
+            return b""
+        behind = self.following.feed(data, heads)
+        size = 1 if behind is None else len(behind.lstrip(b"\r\n"))  # which some send behind a body, and which mean nothing
+        self.waiting = size if heads else self.waiting + size
+        if not heads or not heads[-1][0].upgrade or not size:
+            return b""
+        if behind is None or len(self._messages) >= self._max_msg_queue_size:
+            self.close()  # what was thrown away can't be told: the answers under way are the last
+            return b""
+        self.waiting, self.following = 0, Following()
+        return behind
+
     def done(self) -> None:
-        """An exchange is over; what comes next is a head."""
+        """An exchange is over; what comes next is a head, which may have begun before."""
         self.answered += 1
         self.body = None
-        self.head_since, self.head_bytes = 0.0, 0
+        begun = self.waiting if self.answered == self._request_count else 0
+        self.head_since, self.head_bytes = self._loop.time() if begun else 0.0, begun
 
     def refuse(self, error: SpangateError) -> None:
         """Answer a request that never came to be one, and close: our side now, all of it when the client does or after LINGER,
@@ -109,7 +136,7 @@ class Connection(RequestHandler):
         if self.wire is None or self.refused:
             return
         self.refused = self._loop.time()
-        body = error_body(error)
+        body = error_body(error, base=_base(self.wire))
         headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
         self.wire.write(head_of(status_of(error), headers) + body)
         self.wire.write_eof()
@@ -159,8 +186,21 @@ class Connection(RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """What aiohttp's parser refuses, in our shape."""
-        return _refusal(_parser_error(exc))
+        """What aiohttp's parser refuses, in our shape. Of anything else the endpoints have made an answer, unless that failed too."""
+        if isinstance(exc, HttpProcessingError):
+            self.refuse(_parser_error(exc))
+            self.transport = None  # aiohttp would close it at once
+        else:
+            if not isinstance(exc, ConnectionError):  # which says that the client has left
+                log.error("an answer failed: %s", type(exc).__name__, exc_info=exc)
+            self.drop()
+        return LAST
+
+
+def _base(wire: asyncio.Transport) -> str:
+    """Where this client has reached us; nowhere by a socket in the file system."""
+    name = wire.get_extra_info("sockname")
+    return Address(name[0], name[1]).url if isinstance(name, tuple) else ""
 
 
 def _in_the_system(wire: asyncio.Transport) -> int:
@@ -169,14 +209,6 @@ def _in_the_system(wire: asyncio.Transport) -> int:
         return int.from_bytes(ioctl(wire.get_extra_info("socket").fileno(), TIOCOUTQ, bytes(4)), sys.byteorder)
     except OSError:  # not told everywhere
         return 0
-
-
-def _refusal(error: SpangateError) -> web.Response:
-    """The answer to what never came to be a request; the connection ends with it."""
-    headers = {"Server": "spangate", "Connection": "close"}
-    response = web.Response(status=status_of(error), body=error_body(error), content_type="application/json", headers=headers)
-    response.force_close()
-    return response
 
 
 def _parser_error(exc: BaseException | None) -> CallerFault:
@@ -279,10 +311,17 @@ class Server:
 
     async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
         if _head_size(request._message) > self._limits.max_header:  # it came at once, so that nobody had counted
-            return _refusal(_head_too_large())
+            return self._refused(request)
         exchange = HttpExchange(request)
         await self.endpoints(exchange)
         return exchange.finished()
+
+    def _refused(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        connection.refuse(_head_too_large())
+        connection.transport = None
+        return LAST
 
     def _look_around(self) -> None:
         """The sweep: every connection is looked at four times per shortest time limit, at least once a second."""

@@ -270,8 +270,8 @@ class Settings(Section):
     """Who may call. Without any team the gateway is open to local callers."""
     telemetry: Telemetry = Telemetry()
     """What is told to an OpenTelemetry collector. A change needs a restart."""
-    usage: Usage | None = None
-    """Where the row of every call goes. Without it there are no rows. A change needs a restart."""
+    usage: Usage = Usage()
+    """Where the row of every call goes. A change needs a restart."""
     prices: list[Price] = []
     """What models cost where the catalog doesn't know, or knows better; the first that fits counts. A change needs a restart."""
     callers: Callers = Callers()

@@ -1,5 +1,5 @@
 """What a gateway tells of its calls, and to whom: the console; a collector where the configuration or OTEL_* name one; metrics where
-there is a collector or the file has a section `telemetry`; the database of usage where the configuration has one.
+there is a collector or the file has a section `telemetry`; the database of usage unless the configuration keeps none.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ..exporters.metrics.sources import Sources
 from ..exporters.otlp.config import OtlpConfig, read
 from ..exporters.otlp.export import Exporting
 from ..exporters.record import Fanout, Recorder
+from ..exporters.usage.costs import Costs
 from ..exporters.usage.recorder import SpoolRecorder
 from .config import Config
 
@@ -39,7 +40,7 @@ class Telling:
     @property
     def rows(self) -> str:
         """Where rows go, in words."""
-        return str(self.usage.path) if self.usage else "no rows (usage: {path: spangate.duckdb} keeps one a call)"
+        return str(self.usage.path) if self.usage else "no rows (usage: {enabled: false} says so)"
 
 
 def telling_of(config: Config, environ: Mapping[str, str], console: Console) -> Telling:
@@ -50,7 +51,7 @@ def telling_of(config: Config, environ: Mapping[str, str], console: Console) -> 
     """
     settings = config.settings
     otlp = read(settings.telemetry, environ)
-    usage = SpoolRecorder(settings.usage, settings.prices, folder=config.folder) if settings.usage else None
+    usage = SpoolRecorder(settings.usage, settings.prices, folder=config.folder) if settings.usage.enabled else None
     exporting = _exporting(otlp)
     counting = _measuring(config, otlp, exporting, usage) if otlp.metrics or exporting or "telemetry" in settings.model_fields_set else None
     parts: list[Recorder] = [console, *(part for part in (exporting, _pushed(otlp, counting, exporting), usage) if part is not None)]
@@ -68,7 +69,8 @@ def _measuring(config: Config, otlp: OtlpConfig, exporting: Exporting | None, us
         dropped=(lambda: {(str(name), str(why)): count for (name, why), count in exporting.counts.dropped.items()}) if exporting else None,
         rows=(lambda: {"written": usage.state.moved, "dropped": usage.spooling.lost + usage.state.broken}) if usage else None,
     )
-    return measuring(models_of(config), otlp, names=config.settings.telemetry.genai_metrics, sources=sources)
+    costs = Costs(config.settings.prices)
+    return measuring(models_of(config), otlp, names=config.settings.telemetry.genai_metrics, sources=sources, cost=costs)
 
 
 def _pushed(otlp: OtlpConfig, counting: Measuring | None, exporting: Exporting | None) -> Recorder | None:

@@ -31,6 +31,7 @@ _READ: Mapping[str, tuple[type, str]] = {
 _TAG_KEY = re.compile(r"[a-z0-9_.-]{1,32}")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
@@ -142,6 +143,14 @@ def trace_of(headers: Headers) -> tuple[int, int, bool]:
         return 0, 0, True
     trace_id, span_id = int(found[2], 16), int(found[3], 16)
     return (trace_id, span_id, bool(int(found[4], 16) & 1)) if trace_id and span_id else (0, 0, True)
+
+
+def base_of(headers: Headers) -> str:
+    """Where the client has reached us, `http://host:port`; "" if it named no such place. A proxy that ends TLS before us says so."""
+    host = headers.get("Host") or ""
+    if not _HOST.fullmatch(host):
+        return ""
+    return f"{'https' if headers.get('X-Forwarded-Proto') == 'https' else 'http'}://{host}"
 
 
 def client_request_id(headers: Headers) -> str:

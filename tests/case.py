@@ -276,13 +276,19 @@ def settings(base_url: str, **sections: Any) -> str:
 
 @asynccontextmanager
 async def case(
-    folder: Path, script: Script | Misbehaving = (), *, key: str | None = KEY, clock: Clock = SYSTEM, **sections: Any
+    folder: Path,
+    script: Script | Misbehaving = (),
+    *,
+    key: str | None = KEY,
+    clock: Clock = SYSTEM,
+    environ: Mapping[str, str] | None = None,
+    **sections: Any,
 ) -> AsyncIterator[Case]:
     """A gateway on that script, or on that provider. `key`: what requests show; None for an open gateway."""
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(logged())
         up = script if isinstance(script, Misbehaving) else await stack.enter_async_context(Misbehaving(script))
-        running = await stack.enter_async_context(gateway(settings(up.base_url, **sections), folder, clock=clock))
+        running = await stack.enter_async_context(gateway(settings(up.base_url, **sections), folder, environ=environ, clock=clock))
         it = Case(running, up, log, key)
         yield it
         await it.holds()

@@ -89,12 +89,15 @@ async def gateway(
     telling = telling_of(loaded, environ, Console(io.StringIO()))
     parts = [part for part in (telling.exporting, telling.measuring, telling.usage) if part is not None]
     recorder = Fanout(kept, *parts) if parts else kept
-    app = App(loaded, Setting(recorder, environ, clock, usage=telling.usage, measuring=telling.measuring))
+    detailed = telling.exporting is not None
+    app = App(loaded, Setting(recorder, environ, clock, detailed=detailed, usage=telling.usage, measuring=telling.measuring))
     running = Running(app, await app.start("127.0.0.1", 0), kept)
     try:
         yield running
     finally:
         await app.drain(patience)
+        if telling.exporting is not None:
+            await asyncio.to_thread(telling.exporting.close)
         assert not app.endpoints.running
         assert app.endpoints.house.calls == 0
         assert app.endpoints.house.body_bytes == 0

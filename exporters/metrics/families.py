@@ -29,8 +29,10 @@ class Families:
         self.requests = metrics.counter(semconv.REQUESTS)
         self.overhead = metrics.histogram(semconv.REQUEST_OVERHEAD)
         self.attempts = metrics.counter(semconv.ATTEMPTS)
+        self.tokens = metrics.counter(semconv.TEAM_TOKENS)
         self.fallbacks = metrics.counter(semconv.FALLBACK_COUNT)
         self.decisions = metrics.counter(semconv.POLICY_DECISIONS)
+        self.malformed = metrics.counter(semconv.STREAM_MALFORMED)
         self.cost = metrics.counter(semconv.COST)
         self.old_duration = metrics.histogram(semconv.CLIENT_OPERATION_DURATION)
         self.old_first = metrics.histogram(semconv.CLIENT_OPERATION_FIRST_CHUNK)
@@ -54,7 +56,7 @@ class Families:
 
 class CallKind(msgspec.Struct, frozen=True):
     """What tells calls apart. `route` is the entry of the configuration that one went by; without an `op` it asked for no model, and is
-    HTTP alone."""
+    HTTP alone. `team` is one of the configuration's, or empty."""
 
     method: str
     scheme: str
@@ -66,6 +68,7 @@ class CallKind(msgspec.Struct, frozen=True):
     route: str
     outcome: str
     refusal: str
+    team: str = ""
 
 
 class CallSeries:
@@ -90,12 +93,12 @@ class CallSeries:
             api = (semconv.API, semconv.APIS.get(kind.op, kind.op))
             ended = (semconv.OUTCOME, kind.outcome), (semconv.REFUSAL_REASON, kind.refusal)
             self.overhead = all.overhead.series((api,))
-            self.requests = all.requests.series(_labels(api, (semconv.ROUTE_NAME, kind.route), *ended))
+            self.requests = all.requests.series(_labels(api, (semconv.TEAM, kind.team), (semconv.ROUTE_NAME, kind.route), *ended))
 
 
 class AttemptKind(msgspec.Struct, frozen=True):
     """What tells attempts apart: who was asked for what, how one ended, and what is known of it: its first chunk (`streamed`), its tokens
-    (the rest)."""
+    (the rest). `team` is the caller's."""
 
     operation: str
     system: str
@@ -113,14 +116,15 @@ class AttemptKind(msgspec.Struct, frozen=True):
     cached: bool = False
     cache_write: bool = False
     reasoning: bool = False
+    team: str = ""
 
 
 class AttemptSeries:
     """Of attempts of one kind. `base`: who was asked for what, as `gen_ai` metrics say it."""
 
     __slots__ = (
-        "_all", "_answers", "attempts", "base", "cache_write", "cached", "durations", "firsts", "http", "input", "inputs", "output",
-        "outputs", "reasoning",
+        "_all", "_answers", "asked", "attempts", "base", "by_team", "cache_write", "cached", "durations", "firsts", "http", "input",
+        "inputs", "output", "outputs", "reasoning",
     )  # fmt: skip
 
     def __init__(self, all: Families, kind: AttemptKind) -> None:
@@ -129,6 +133,7 @@ class AttemptSeries:
         server = _labels((semconv.SERVER_ADDRESS, kind.address), (semconv.SERVER_PORT, kind.port if kind.address else 0))
         failed = _labels((semconv.ERROR_TYPE, kind.error))
         tried = _labels((semconv.DEPLOYMENT_NAME, kind.provider), (semconv.ATTEMPT_OUTCOME, kind.outcome))
+        self.asked: Labels = (*_labels((semconv.TEAM, kind.team)), *asked)
         self.base: Labels = ((semconv.GEN_AI_OPERATION_NAME, kind.operation), *asked, *answered, *server)
         self._all = all
         self._answers: dict[tuple[str, bool, bool], AnswerSeries] = {}
@@ -143,6 +148,12 @@ class AttemptSeries:
         self.cached = told.count(all.cached, self.base) if kind.cached else None
         self.cache_write = told.count(all.cache_write, self.base) if kind.cache_write else None
         self.reasoning = told.count(all.reasoning, self.base) if kind.reasoning else None
+        known = kind.input, kind.output, kind.cached, kind.cache_write, kind.reasoning
+        types = semconv.TOKEN_INPUT, semconv.TOKEN_OUTPUT, *semconv.TOKEN_DETAILS
+        self.by_team = tuple(
+            all.tokens.series((*self.asked, (semconv.GEN_AI_TOKEN_TYPE, each))) if there else None
+            for each, there in zip(types, known, strict=True)
+        )
 
     def answer(self, error: str, *, first: bool, tokens: bool) -> AnswerSeries:
         """Of the calls that are answered by such attempts. `first` and `tokens`: when those came is known."""

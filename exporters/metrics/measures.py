@@ -65,13 +65,15 @@ class Measures:
         if served is not None:
             self._measure_answer(seen, served, error, mark)
         for note in seen.notes if len(seen.notes) else ():
+            if note.name == "stream.malformed":
+                self._families.malformed.series(((semconv.DEPLOYMENT_NAME, seen.provider),)).add(note.figures["events"], mark)
             self._decided(note, mark)
 
     def _measure_call(self, seen: Seen, route: str, error: str, mark: Mark | None) -> None:
         op = seen.op
         method = seen.method if seen.method in semconv.METHODS else semconv.OTHER
         refusal, path = outcomes.refusal(seen), seen.path if op else ""
-        kind = CallKind(method, seen.scheme, seen.http_version, op, path, seen.status, error, route, seen.outcome or "", refusal)
+        kind = CallKind(method, seen.scheme, seen.http_version, op, path, seen.status, error, route, seen.outcome or "", refusal, seen.team)
         series = self._calls.get(kind)
         if series is None:
             series = CallSeries(self._families, kind)
@@ -110,7 +112,7 @@ class Measures:
         kind = AttemptKind(
             operation, attempt.system or attempt.provider, attempt.provider, model, models.answered(model, attempt.answered_model),
             attempt.address, attempt.port, attempt.status, outcomes.attempt_error(attempt), attempt.outcome or "cancelled",
-            attempt.stream and attempt.first_content > 0, input, output, cached, cache_write, reasoning,
+            attempt.stream and attempt.first_content > 0, input, output, cached, cache_write, reasoning, seen.team,
         )  # fmt: skip
         series = self._attempts.get(kind)
         if series is None:
@@ -123,8 +125,7 @@ class Measures:
         if found is None or not 0 <= found[0] < float("inf"):
             return
         dollars, source = found
-        asked = [pair for pair in series.base if pair[0] in (semconv.GEN_AI_PROVIDER_NAME, semconv.GEN_AI_REQUEST_MODEL)]
-        self._families.cost.series((*asked, (semconv.COST_SOURCE, source))).add(dollars, mark)
+        self._families.cost.series((*series.asked, (semconv.COST_SOURCE, source))).add(dollars, mark)
         self._families.usage_cost.series(series.base).record(dollars, mark)
 
     def _measure_answer(self, seen: Seen, served: AttemptSeries, error: str, mark: Mark | None) -> None:
@@ -186,6 +187,9 @@ def _measure_tokens(series: AttemptSeries, attempt: Attempt, mark: Mark | None) 
         series.cache_write.add(_believed(usage.cache_write), mark)
     if series.reasoning is not None:
         series.reasoning.add(_believed(usage.reasoning), mark)
+    for told, tokens in zip(series.by_team, (usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning), strict=True):
+        if told is not None:
+            told.add(_believed(tokens), mark)
 
 
 def _elapsed(start: float, end: float) -> float:

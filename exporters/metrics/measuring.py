@@ -23,9 +23,9 @@ from .metrics import Metric, Metrics
 from .model_names import ModelNames
 from .sources import Sources, observe
 
-WAKE: Final = 128  # calls that are not left until somebody looks
+WAKE: Final = 512  # calls that are not left until somebody looks
 QUEUE: Final = 8192  # calls
-SLICE: Final = 0.0008  # seconds; nearly all that wait when it wakes fit in, and each breath costs as much as three calls
+SLICE: Final = 0.0009  # seconds; nearly all that wait when it wakes fit in, and each breath costs as much as three calls
 
 SIGNAL: Final = "metrics"
 
@@ -49,7 +49,7 @@ class Measuring:
         self._thread: threading.Thread | None = None
         self._ended = False
         self._elsewhere = (sources or Sources()).dropped
-        observe(metrics, replace(sources or Sources(), dropped=self._dropped))
+        observe(metrics, replace(sources or Sources(), dropped=self.dropped))
 
     @property
     def models(self) -> ModelNames:
@@ -59,6 +59,10 @@ class Measuring:
     @models.setter
     def models(self, models: ModelNames) -> None:
         self._measures.models = models
+
+    def watch(self, sources: Sources) -> None:
+        """Tell of these figures as well, each of which nobody told of before."""
+        observe(self._metrics, sources)
 
     def record(self, seen: Seen) -> None:
         queue = self._queue
@@ -116,7 +120,8 @@ class Measuring:
                 self.unmeasured += 1
             self._pace.rest(hurry=len(queue) * 4 > self._most)
 
-    def _dropped(self) -> dict[tuple[str, str], int]:
+    def dropped(self) -> dict[tuple[str, str], int]:
+        """Items of telemetry that were lost, here and elsewhere, by signal and reason."""
         own = {"queue_full": self.pushed_out, "invalid": self.unmeasured, "overflow": self._metrics.overflowed}
         found = {(SIGNAL, reason): number for reason, number in own.items() if number}
         return {**(self._elsewhere() if self._elsewhere is not None else {}), **found}

@@ -9,10 +9,10 @@ https://opentelemetry.io/docs/specs/otel/common/attribute-type-mapping/
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ..record import Value
+from ..record import Begun, Shared, Value
 from . import protobuf
 from .protobuf import counted, double, varint
 
@@ -50,13 +50,34 @@ class Pairs:
         self._words: dict[tuple[str, str], bytes] = {}
         self._integers: dict[tuple[str, int], bytes] = {}
         self._booleans: dict[tuple[str, bool], bytes] = {}
+        self._floats: dict[tuple[str, float], bytes] = {}
+        self._shared: dict[tuple[Shared, bytes], tuple[bytes, int]] = {}
 
     def encode(self, attributes: Mapping[str, Any], field: bytes, count: int | None = None) -> tuple[bytes, int]:
         """At most `count` of them as a repeated field with that tag, and how many had to be left out."""
-        texts, integers = self._texts, self._integers
         items: Any = attributes.items()
         if count is not None and len(attributes) > count:
             items = list(items)[len(attributes) - count :]  # the newest, as the SDK does
+        elif attributes.__class__ is Begun:
+            first, dropped = self._first(attributes.shared, field)
+            own = list(items)[len(attributes.shared.said) :]
+            rest, number = self._encode(own, field)
+            return first + rest, dropped + len(own) - number
+        encoded, number = self._encode(items, field)
+        return encoded, len(attributes) - number
+
+    def _first(self, shared: Shared, field: bytes) -> tuple[bytes, int]:
+        """What many spans begin with, and how many of it had to be left out."""
+        found = self._shared.get((shared, field))
+        if found is None:
+            encoded, number = self._encode(shared.said.items(), field)
+            found = encoded, len(shared.said) - number
+            keep(self._shared, (shared, field), found, self._kept)
+        return found
+
+    def _encode(self, items: Iterable[tuple[str, Any]], field: bytes) -> tuple[bytes, int]:
+        """As a repeated field, and how many of them are in it."""
+        texts, integers = self._texts, self._integers
         encoded = []
         for key, value in items:
             kind = value.__class__
@@ -68,7 +89,7 @@ class Pairs:
                 pair = self._other(key, value)
             if pair:
                 encoded.append(pair)
-        return protobuf.repeated(field, encoded), len(attributes) - len(encoded)
+        return protobuf.repeated(field, encoded), len(encoded)
 
     def _pair(self, key: str, value: bytes) -> bytes:
         """A KeyValue with its length; empty for a key that is."""
@@ -91,6 +112,8 @@ class Pairs:
         return pair
 
     def _other(self, key: str, value: Value) -> bytes:
+        if value.__class__ is float:
+            return self._floats.get((key, value)) or self._float(key, value)
         if value is True or value is False:
             return self._booleans.get((key, value)) or self._boolean(key, value)
         if value.__class__ is list and len(value) == 1 and value[0].__class__ is str:
@@ -101,6 +124,15 @@ class Pairs:
     def _boolean(self, key: str, value: bool) -> bytes:
         pair = self._pair(key, b"\x10\x01" if value else b"\x10\x00")
         keep(self._booleans, (key, value), pair, self._kept)
+        return pair
+
+    def _float(self, key: str, value: float) -> bytes:
+        """Parameters such as a temperature come again, times don't: those with few digits are kept."""
+        if not math.isfinite(value):
+            return b""
+        pair = self._pair(key, b"\x21" + double(value))
+        if value * 100 % 1 == 0 and (value or math.copysign(1, value) > 0):  # 0.0 and -0.0 are one key of a dict
+            keep(self._floats, (key, value), pair, self._kept)
         return pair
 
     def _word(self, key: str, value: list[str]) -> bytes:
@@ -136,7 +168,7 @@ def integer(value: int) -> bytes:
     return b"\x0a" + counted(written.encode())
 
 
-def keep(memo: dict[Any, bytes], key: Any, encoded: bytes, limit: int = KEPT) -> None:
+def keep(memo: dict[Any, Any], key: Any, encoded: Any, limit: int = KEPT) -> None:
     """A full memo is emptied, not frozen: what is common comes back at once, and what strangers filled it with does not stay."""
     if len(memo) >= limit:
         memo.clear()

@@ -166,16 +166,21 @@ def exporting(config: OtlpConfig, resource: Callable[[], Resource] = encoding.de
     return Exporting(config, resource()) if config.traces or config.logs else None
 
 
+def probe_request(resource: Resource) -> bytes:
+    """A whole request with one small span, which says that it only wants to arrive."""
+    encoder = encoding.Encoder()
+    now = time.time_ns()
+    span = Span(getrandbits(128) or 1, getrandbits(64) or 1, semconv.SPAN_PROBE, INTERNAL, now, now)
+    return encoding.frame(encoder.resource(resource), encoder.scope(encoding.GATEWAY), [encoder.span(span)])
+
+
 def probe(config: OtlpConfig, resource: Callable[[], Resource] = encoding.detected_resource) -> Result | None:
     """Send one small span now, and say what became of it; None where spans go nowhere. It may take as long as the target's time limit."""
     target = config.traces.target
     if target is None:
         return None
-    encoder = encoding.Encoder()
-    now = time.time_ns()
-    span = Span(getrandbits(128) or 1, getrandbits(64) or 1, semconv.SPAN_PROBE, INTERNAL, now, now)
     sender = sender_of(target, "traces")
     try:
-        return sender.send(encoding.frame(encoder.resource(resource()), encoder.scope(encoding.GATEWAY), [encoder.span(span)]))
+        return sender.send(probe_request(resource()))
     finally:
         sender.close()

@@ -1,6 +1,6 @@
 """OTLP over gRPC: our encoded requests, sent by the exporters of OpenTelemetry's SDK, which know its channels, credentials and retries.
 
-Imported only where grpc is asked for: it brings 12 MiB along. How many items of a request a collector left out is not told here.
+Imported only where grpc is asked for: it brings 12 MiB along. The SDK's exporters throw away what a collector says; `_Hearing` keeps it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,51 @@ from .http import Result
 COMPRESSIONS: Final = {"none": 0, "deflate": 1, "gzip": 2}  # the numbers of grpc.Compression
 
 
-class _Traces(OTLPSpanExporter):
+class _Heard:
+    """What the last call came to: the name of its status, and how many items were left out."""
+
+    status = ""
+    rejected = 0
+
+
+class _Stub:
+    """A stub of one channel that writes down what it hears."""
+
+    def __init__(self, stub: Any, heard: _Heard) -> None:
+        self._stub = stub
+        self._heard = heard
+
+    def Export(self, **given: Any) -> Any:  # noqa: N802 - as the protocol calls it
+        try:
+            answer = self._stub.Export(**given)
+        except Exception as error:
+            self._heard.status = str(getattr(_code(error), "name", ""))
+            raise
+        self._heard.status = "OK"
+        counts = [value for field, value in answer.partial_success.ListFields() if field.name.startswith("rejected_")]
+        self._heard.rejected = sum(counts)
+        return answer
+
+
+def _code(error: Exception) -> Any:
+    code = getattr(error, "code", None)
+    return code() if callable(code) else None
+
+
+class _Hearing:
+    """An exporter of the SDK whose stubs are heard: it makes another one when a collector has gone away."""
+
+    _client: Any
+    heard: _Heard
+
+    def _initialize_channel_and_stub(self) -> None:
+        super()._initialize_channel_and_stub()  # type: ignore[misc]
+        if not hasattr(self, "heard"):
+            self.heard = _Heard()
+        self._client = _Stub(self._client, self.heard)
+
+
+class _Traces(_Hearing, OTLPSpanExporter):
     """The SDK's, given requests instead of spans."""
 
     def _translate_data(self, data: Any) -> ExportTraceServiceRequest:
@@ -34,7 +78,7 @@ class _Traces(OTLPSpanExporter):
         return 1
 
 
-class _Logs(OTLPLogExporter):
+class _Logs(_Hearing, OTLPLogExporter):
     """The SDK's, given requests instead of log records."""
 
     def _translate_data(self, data: Any) -> ExportLogsServiceRequest:
@@ -46,7 +90,7 @@ class _Logs(OTLPLogExporter):
         return 1
 
 
-class _Metrics(OTLPMetricExporter):
+class _Metrics(_Hearing, OTLPMetricExporter):
     """The SDK's, given requests instead of metrics."""
 
     def _translate_data(self, data: Any) -> ExportMetricsServiceRequest:
@@ -76,7 +120,12 @@ class GrpcSender:
 
     def send(self, body: bytes) -> Result:
         sent = self._exporter.export(body).name == "SUCCESS"
-        return Result() if sent else Result("unavailable", "gRPC call failed")
+        return Result(rejected=self._exporter.heard.rejected) if sent else Result("unavailable", "gRPC call failed")
+
+    @property
+    def status(self) -> str:
+        """What gRPC calls the end of the last call, such as UNAVAILABLE."""
+        return str(self._exporter.heard.status)
 
     def close(self) -> None:
         self._exporter.shutdown()

@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Final, Literal, Protocol
@@ -55,9 +55,10 @@ class Sender(Protocol):
 
 
 class HttpSender:
-    """Sends to one URL. Belongs to one thread, save `close`."""
+    """Sends to one URL. Belongs to one thread, save `close`. `heard`: the head of the last answer, names in lower case."""
 
     def __init__(self, target: Target, *, now: Callable[[], float] = time.monotonic) -> None:
+        self.heard: Mapping[str, str] = {}
         self._target = target
         self._now = now
         self._closing = threading.Event()
@@ -117,6 +118,7 @@ class HttpSender:
         connection = self._connected(seconds)
         connection.request("POST", self._path, body, self._headers)
         answer = connection.getresponse()
+        self.heard = {name.lower(): value for name, value in answer.getheaders()}
         said = answer.read(MAX_ANSWER)
         if answer.will_close or not answer.isclosed():
             self._drop()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from ...call.events import Usage
 from ...call.seen import Attempt, Seen
 from .. import semconv
-from ..record import CLIENT, ERROR, UNSET, WARN, LogRecord, Said, Span, Value
+from ..record import CLIENT, ERROR, UNSET, WARN, LogRecord, Said, Shared, Span, Value
 from . import outcomes
 
 WORD = 64  # characters of a parameter that should be one word
@@ -16,16 +17,49 @@ WORD = 64  # characters of a parameter that should be one word
 _ODD, _UINT64 = 0x9E3779B97F4A7C15, 2**64 - 1
 
 
-def span(seen: Seen, attempt: Attempt, before: Attempt | None, caller: Mapping[str, Value]) -> Span:
-    """The attempt's own. `before` is the attempt that it follows."""
+class Kind(NamedTuple):
+    """What many attempts have in common."""
+
+    operation: str
+    system: str
+    provider: str
+    target_model: str
+    address: str
+    port: int
+    stream: bool
+    answered_model: str
+    finish: str | None
+    usage: str
+    number: int
+    reason: str
+    outcome: str
+    error: str
+    breaker: str
+    organisation: str
+    team: str
+    key: str
+
+
+def span(seen: Seen, attempt: Attempt, before: Attempt | None, labels: Mapping[str, Value]) -> Span:
+    """The attempt's own. `before` is the attempt that it follows, `labels` what the caller says of itself."""
     operation = operation_of(seen, attempt)
     error = outcomes.attempt_error(attempt)
-    said = _asked(seen, attempt, operation)
-    said |= _answered(attempt, operation)
-    said |= _tried(seen, attempt, before)
-    said |= caller
-    if error:
-        said[semconv.ERROR_TYPE] = error
+    usage = attempt.usage
+    common = (
+        operation, attempt.system, attempt.provider, attempt.target_model, attempt.address, attempt.port, attempt.stream,
+        attempt.answered_model, attempt.finish, usage.source if usage is not None else "none", attempt.number, attempt.reason,
+        attempt.outcome or "cancelled", error, outcomes.attempt_broken_by(attempt, seen), seen.organisation, seen.team, seen.key,
+    )  # fmt: skip
+    said = _shared(common).begin()
+    if seen.thread:
+        said[semconv.GEN_AI_CONVERSATION_ID] = seen.thread
+    if attempt.request:
+        said.update(_asked(attempt))
+    _answered(said, attempt, operation)
+    if attempt.reason == "fallback" and before is not None:
+        said[semconv.FALLBACK_FROM] = before.provider
+        said[semconv.FALLBACK_REASON] = outcomes.fallback(before)
+    said.update(labels)
     return Span(
         trace_id=seen.trace_id,
         span_id=attempt.span_id,
@@ -37,8 +71,45 @@ def span(seen: Seen, attempt: Attempt, before: Attempt | None, caller: Mapping[s
         parent_id=seen.span_id,
         trace_state=seen.trace_state,
         status=ERROR if error else UNSET,
-        message=attempt.error_type if error == semconv.FAILURES.get(attempt.error_type) else "",
+        message=attempt.error_type if error and error == semconv.FAILURES.get(attempt.error_type) else "",
     )
+
+
+@lru_cache(1024)
+def _shared(common: tuple[Any, ...]) -> Shared:
+    kind = Kind(*common)
+    said: Said = {
+        semconv.GEN_AI_OPERATION_NAME: kind.operation,
+        semconv.GEN_AI_PROVIDER_NAME: kind.system or kind.provider,
+        semconv.GEN_AI_REQUEST_MODEL: kind.target_model,
+        semconv.DEPLOYMENT_NAME: kind.provider,
+        semconv.ATTEMPT_NUMBER: kind.number,
+        semconv.ATTEMPT_REASON: kind.reason,
+        semconv.ATTEMPT_OUTCOME: kind.outcome,
+        semconv.USAGE_SOURCE: kind.usage,
+    }
+    if kind.address:
+        said[semconv.SERVER_ADDRESS] = kind.address
+        if kind.port:
+            said[semconv.SERVER_PORT] = kind.port
+    if kind.stream:
+        said[semconv.GEN_AI_REQUEST_STREAM] = True
+    if kind.system == "openai" and kind.operation == "chat":
+        said[semconv.OPENAI_API_TYPE] = "chat_completions"
+    if kind.finish:
+        said[semconv.GEN_AI_RESPONSE_FINISH_REASONS] = [kind.finish]
+    if kind.reason == "hedge":
+        said[semconv.ATTEMPT_HEDGED] = True
+    words = {
+        semconv.GEN_AI_RESPONSE_MODEL: kind.answered_model,
+        semconv.ERROR_TYPE: kind.error,
+        semconv.STREAM_ABORTED_BY: kind.breaker,
+        semconv.ORGANISATION: kind.organisation,
+        semconv.TEAM: kind.team,
+        semconv.KEY: kind.key,
+    }
+    said.update({name: value for name, value in words.items() if value})
+    return Shared(said)
 
 
 def operation_of(seen: Seen, attempt: Attempt) -> str:
@@ -52,29 +123,12 @@ def ended_at(seen: Seen, attempt: Attempt) -> int:
     return attempt.started_ns + max(0, round(((attempt.ended or seen.ended) - attempt.started) * 1e9))
 
 
-def _asked(seen: Seen, attempt: Attempt, operation: str) -> Said:
-    """What was asked, of whom."""
-    said: Said = {
-        semconv.GEN_AI_OPERATION_NAME: operation,
-        semconv.GEN_AI_PROVIDER_NAME: attempt.system or attempt.provider,
-        semconv.GEN_AI_REQUEST_MODEL: attempt.target_model,
-    }
-    if attempt.address:
-        said[semconv.SERVER_ADDRESS] = attempt.address
-        if attempt.port:
-            said[semconv.SERVER_PORT] = attempt.port
-    if attempt.stream:
-        said[semconv.GEN_AI_REQUEST_STREAM] = True
-    if seen.thread:
-        said[semconv.GEN_AI_CONVERSATION_ID] = seen.thread
-    if attempt.request:
-        said |= parameters(attempt.request)
-    if attempt.system == "openai":
-        if operation == "chat":
-            said[semconv.OPENAI_API_TYPE] = "chat_completions"
-        tier = attempt.request.get("service_tier")
-        if isinstance(tier, str) and tier != "auto":
-            said[semconv.OPENAI_REQUEST_SERVICE_TIER] = tier[:WORD]
+def _asked(attempt: Attempt) -> Said:
+    """The parameters of the request."""
+    said = parameters(attempt.request)
+    tier = attempt.request.get("service_tier")
+    if attempt.system == "openai" and isinstance(tier, str) and tier != "auto":
+        said[semconv.OPENAI_REQUEST_SERVICE_TIER] = tier[:WORD]
     return said
 
 
@@ -115,15 +169,10 @@ def parameters(request: Mapping[str, Any]) -> Said:
     return said
 
 
-def _answered(attempt: Attempt, operation: str) -> Said:
+def _answered(said: Said, attempt: Attempt, operation: str) -> None:
     """What came back."""
-    said: Said = {}
     if attempt.response_id:
         said[semconv.GEN_AI_RESPONSE_ID] = attempt.response_id
-    if attempt.answered_model:
-        said[semconv.GEN_AI_RESPONSE_MODEL] = attempt.answered_model
-    if attempt.finish:
-        said[semconv.GEN_AI_RESPONSE_FINISH_REASONS] = [attempt.finish]
     if attempt.stream:
         if attempt.first_content:
             said[semconv.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK] = max(0.0, attempt.first_content - attempt.started)
@@ -131,15 +180,14 @@ def _answered(attempt: Attempt, operation: str) -> Said:
             said[semconv.STREAM_CHUNK_COUNT] = attempt.deltas
     usage = attempt.usage
     if usage is not None and usage.source != "none":
-        said |= _used(usage, operation)
-    said[semconv.USAGE_SOURCE] = usage.source if usage is not None else "none"
-    return said
+        _used(said, usage, operation)
 
 
-def _used(usage: Usage, operation: str) -> Said:
-    """Details are left out where they are nothing, as viewers expect."""
-    said: Said = {semconv.GEN_AI_USAGE_INPUT_TOKENS: usage.input}
-    if usage.output or operation != "embeddings":
+def _used(said: Said, usage: Usage, operation: str) -> None:
+    """Details are left out where they are nothing, as viewers expect, and a total where it isn't known: no total is 0 for that."""
+    if usage.unknown != "input":
+        said[semconv.GEN_AI_USAGE_INPUT_TOKENS] = usage.input
+    if usage.unknown != "output" and (usage.output or operation != "embeddings"):
         said[semconv.GEN_AI_USAGE_OUTPUT_TOKENS] = usage.output
     if usage.cached:
         said[semconv.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS] = usage.cached
@@ -147,24 +195,6 @@ def _used(usage: Usage, operation: str) -> Said:
         said[semconv.GEN_AI_USAGE_CACHE_WRITE_INPUT_TOKENS] = usage.cache_write
     if usage.reasoning:
         said[semconv.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS] = usage.reasoning
-    return said
-
-
-def _tried(seen: Seen, attempt: Attempt, before: Attempt | None) -> Said:
-    """Which try it was."""
-    said: Said = {
-        semconv.DEPLOYMENT_NAME: attempt.provider,
-        semconv.ATTEMPT_NUMBER: attempt.number,
-        semconv.ATTEMPT_REASON: attempt.reason,
-        semconv.ATTEMPT_OUTCOME: attempt.outcome or "cancelled",
-    }
-    if attempt.reason == "hedge":
-        said[semconv.ATTEMPT_HEDGED] = True
-    if attempt.reason == "fallback" and before is not None:
-        said |= {semconv.FALLBACK_FROM: before.provider, semconv.FALLBACK_REASON: outcomes.fallback(before)}
-    if breaker := outcomes.attempt_broken_by(attempt, seen):
-        said[semconv.STREAM_ABORTED_BY] = breaker
-    return said
 
 
 def http_span(seen: Seen, attempt: Attempt) -> Span:
@@ -172,6 +202,8 @@ def http_span(seen: Seen, attempt: Attempt) -> Span:
     said: Said = {semconv.HTTP_REQUEST_METHOD: "POST"}
     if attempt.address:
         said |= {semconv.SERVER_ADDRESS: attempt.address, semconv.SERVER_PORT: attempt.port}
+    if attempt.url:
+        said[semconv.URL_FULL] = attempt.url
     if attempt.status:
         said[semconv.HTTP_RESPONSE_STATUS_CODE] = attempt.status
     error = str(attempt.status) if attempt.status and attempt.status >= 400 else outcomes.attempt_error(attempt)

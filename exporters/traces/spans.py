@@ -9,10 +9,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from ...call.seen import Attempt, Seen
 from .. import semconv
-from ..record import ERROR, SERVER, UNSET, Link, LogRecord, Said, Span, Value
+from ..record import ERROR, SERVER, UNSET, Link, LogRecord, Said, Shared, Span, Value
 from . import attempts, decisions, outcomes
 
 AGENT = 256  # characters of a user agent
@@ -22,11 +23,11 @@ HOST = 300  # characters of a Host header
 
 def spans_of(seen: Seen, *, http_spans: bool = False) -> list[Span]:
     """The call's span first, then its attempts in their order; with `http_spans` a child of each attempt for its HTTP request."""
-    caller = caller_of(seen)
-    spans = [_server(seen, caller)]
+    labels = labels_of(seen)
+    spans = [_server(seen, labels)]
     before: Attempt | None = None
     for attempt in seen.attempts:
-        spans.append(attempts.span(seen, attempt, before, caller))
+        spans.append(attempts.span(seen, attempt, before, labels))
         if http_spans:
             spans.append(attempts.http_span(seen, attempt))
         before = attempt
@@ -35,7 +36,7 @@ def spans_of(seen: Seen, *, http_spans: bool = False) -> list[Span]:
 
 def logs_of(seen: Seen, *, sampled: bool) -> list[LogRecord]:
     """Its log events: decisions of policies always, failures of providers with the spans that they belong to."""
-    told = decisions.logs_of(seen, ended_at(seen), caller_of(seen), sampled=sampled)
+    told = decisions.logs_of(seen, ended_at(seen), caller_of(seen), sampled=sampled) if len(seen.notes) else []
     if sampled:
         told += [attempts.exception(seen, attempt) for attempt in seen.attempts if attempt.outcome == "error"]
     return told
@@ -50,6 +51,12 @@ def caller_of(seen: Seen) -> Said:
         said[semconv.TEAM] = seen.team
     if seen.key:
         said[semconv.KEY] = seen.key
+    return said | labels_of(seen)
+
+
+def labels_of(seen: Seen) -> Said:
+    """What the caller says of itself."""
+    said: Said = {}
     if seen.user:
         said[semconv.USER] = seen.user
     for name, value in seen.tags.items():
@@ -65,24 +72,43 @@ def ended_at(seen: Seen) -> int:
 # ---- the call
 
 
-def _server(seen: Seen, caller: Mapping[str, Value]) -> Span:
+class Kind(NamedTuple):
+    """What many calls have in common."""
+
+    method: str
+    path: str
+    scheme: str
+    http_version: str
+    host: str
+    client: str
+    user_agent: str
+    op: str
+    model: str
+    stream: bool
+    status: int
+    outcome: str
+    error: str
+    error_code: str
+    refusal: str
+    breaker: str
+    attempts: int
+    organisation: str
+    team: str
+    key: str
+
+
+def _server(seen: Seen, labels: Mapping[str, Value]) -> Span:
     at = ended_at(seen)
     error = outcomes.call_error(seen)
-    said = _http(seen)
-    said |= {semconv.REQUEST_ID: seen.id, semconv.ATTEMPT_COUNT: len(seen.attempts), **caller}
-    if seen.outcome:
-        said[semconv.OUTCOME] = seen.outcome
-    if seen.model:
-        said[semconv.REQUEST_MODEL] = seen.model
-        said[semconv.REQUEST_STREAM] = seen.stream
-    if error:
-        said[semconv.ERROR_TYPE] = error
-    if seen.error_code:
-        said[semconv.ERROR_CODE] = seen.error_code
-    if reason := outcomes.refusal(seen):
-        said[semconv.REFUSAL_REASON] = reason
-    if breaker := outcomes.call_broken_by(seen):
-        said[semconv.STREAM_ABORTED_BY] = breaker
+    common = (
+        seen.method, seen.path, seen.scheme, seen.http_version, seen.host[:HOST],
+        coarse(seen.client_address) if seen.client_address else "",
+        seen.user_agent[:AGENT], seen.op, seen.model, seen.stream, seen.status, seen.outcome or "", error, seen.error_code,
+        outcomes.refusal(seen), outcomes.call_broken_by(seen), len(seen.attempts), seen.organisation, seen.team, seen.key,
+    )  # fmt: skip
+    said = _shared(common).begin()
+    said[semconv.REQUEST_ID] = seen.id
+    said.update(labels)
     events = decisions.events_of(seen, at) if len(seen.notes) else ()
     if events:
         said |= decisions.summary_of(seen)
@@ -110,26 +136,48 @@ def _name(seen: Seen) -> str:
     return f"{method} {seen.path}" if seen.op else method
 
 
-def _http(seen: Seen) -> Said:
-    said: Said = {
-        semconv.HTTP_REQUEST_METHOD: seen.method,
-        semconv.URL_PATH: seen.path,
-        semconv.URL_SCHEME: seen.scheme,
-        semconv.NETWORK_PROTOCOL_VERSION: seen.http_version,
+@lru_cache(1024)
+def _shared(common: tuple[Any, ...]) -> Shared:
+    kind = Kind(*common)
+    said = _http(kind)
+    if kind.model:
+        said[semconv.REQUEST_MODEL] = kind.model
+        said[semconv.REQUEST_STREAM] = kind.stream
+    said[semconv.ATTEMPT_COUNT] = kind.attempts
+    words = {
+        semconv.OUTCOME: kind.outcome,
+        semconv.ERROR_TYPE: kind.error,
+        semconv.ERROR_CODE: kind.error_code,
+        semconv.REFUSAL_REASON: kind.refusal,
+        semconv.STREAM_ABORTED_BY: kind.breaker,
+        semconv.ORGANISATION: kind.organisation,
+        semconv.TEAM: kind.team,
+        semconv.KEY: kind.key,
     }
-    if seen.method not in semconv.METHODS:
-        said |= {semconv.HTTP_REQUEST_METHOD: semconv.OTHER, semconv.HTTP_REQUEST_METHOD_ORIGINAL: seen.method[:METHOD]}
-    if seen.op:
-        said[semconv.HTTP_ROUTE] = seen.path
-        said[semconv.API] = semconv.APIS.get(seen.op, seen.op)
-    if seen.status:
-        said[semconv.HTTP_RESPONSE_STATUS_CODE] = seen.status
-    if seen.host:
-        said[semconv.SERVER_ADDRESS], said[semconv.SERVER_PORT] = place_of(seen.host[:HOST], seen.scheme)
-    if seen.client_address and (address := coarse(seen.client_address)):
-        said[semconv.CLIENT_ADDRESS] = address
-    if seen.user_agent:
-        said[semconv.USER_AGENT_ORIGINAL] = seen.user_agent[:AGENT]
+    said.update({name: value for name, value in words.items() if value})
+    return Shared(said)
+
+
+def _http(kind: Kind) -> Said:
+    said: Said = {
+        semconv.HTTP_REQUEST_METHOD: kind.method,
+        semconv.URL_PATH: kind.path,
+        semconv.URL_SCHEME: kind.scheme,
+        semconv.NETWORK_PROTOCOL_VERSION: kind.http_version,
+    }
+    if kind.method not in semconv.METHODS:
+        said |= {semconv.HTTP_REQUEST_METHOD: semconv.OTHER, semconv.HTTP_REQUEST_METHOD_ORIGINAL: kind.method[:METHOD]}
+    if kind.op:
+        said[semconv.HTTP_ROUTE] = kind.path
+        said[semconv.API] = semconv.APIS.get(kind.op, kind.op)
+    if kind.status:
+        said[semconv.HTTP_RESPONSE_STATUS_CODE] = kind.status
+    if kind.host:
+        said[semconv.SERVER_ADDRESS], said[semconv.SERVER_PORT] = place_of(kind.host, kind.scheme)
+    if kind.client:
+        said[semconv.CLIENT_ADDRESS] = kind.client
+    if kind.user_agent:
+        said[semconv.USER_AGENT_ORIGINAL] = kind.user_agent
     return said
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...call.events import Usage
 from ..traces.decisions import REFUSED
 from .prices import DEAREST, Prices
 from .spool_lines import Closing, Noted, Opening, Spent, Tried
@@ -70,7 +71,7 @@ class Rows:
             if bill is not None:
                 bills.append(bill)
         if not bills and call.spent is not None:  # answered without asking a provider
-            bills.append(self._priced(Place(call.provider, "", "", call.target_model, call.started), call.spent))
+            bills.append(self.priced(Place(call.provider, "", "", call.target_model, call.started), call.spent))
         started = call.started // 1000
         self.calls.append(
             (
@@ -83,11 +84,15 @@ class Rows:
         for note in call.notes:
             self.decisions.append(_decision_row(call, note))
 
+    def bills(self, call: Closing) -> list[Bill | None]:
+        """What each of its attempts used and cost; None: nothing."""
+        return [self._bill(call, tried) for tried in call.attempts]
+
     def add_interrupted(self, call: Opening) -> None:
         """A call that was under way when the gateway died: what it held counts as used."""
         held = {name: tokens for name, tokens in (call.holds or {}).items() if isinstance(tokens, int)}
         spent = Spent(held.get("input", _estimate(call.request_bytes)), held.get("output", 0), source="estimated")
-        bill = self._priced(Place(call.provider, call.system, call.address, call.target_model, call.started), spent)
+        bill = self.priced(Place(call.provider, call.system, call.address, call.target_model, call.started), spent)
         self.calls.append(
             (
                 call.id, call.client_request_id, call.trace_id, call.started // 1000, None,
@@ -99,9 +104,10 @@ class Rows:
         spent = _spent(call, tried)
         if spent is None:
             return None
-        return self._priced(Place(tried.provider, tried.system, tried.address, tried.target_model, tried.started), spent)
+        return self.priced(Place(tried.provider, tried.system, tried.address, tried.target_model, tried.started), spent)
 
-    def _priced(self, place: Place, spent: Spent) -> Bill:
+    def priced(self, place: Place, spent: Spent | Usage) -> Bill:
+        """What these tokens cost there."""
         input, output = _believed(spent.input), _believed(spent.output)
         cached = min(_believed(spent.cached), input)
         cache_write = min(_believed(spent.cache_write), input - cached)

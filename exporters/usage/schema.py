@@ -142,10 +142,10 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         _table("calls", CALLS),
         _table("attempts", ATTEMPTS),
         _table("decisions", DECISIONS),
-        "CREATE SCHEMA spool",
+        "CREATE SCHEMA {catalog}.spool",
         # How far each segment that is still on disk has been moved, and the calls that have been opened and not closed.
-        "CREATE TABLE spool.segments (name VARCHAR, upto BIGINT)",
-        "CREATE TABLE spool.opened (instance VARCHAR, id VARCHAR, line BLOB)",
+        "CREATE TABLE {catalog}.spool.segments (name VARCHAR, upto BIGINT)",
+        "CREATE TABLE {catalog}.spool.opened (instance VARCHAR, id VARCHAR, line BLOB)",
     ),
 )
 
@@ -159,6 +159,22 @@ def view_statements(calls: str = "calls", prefix: str = "CREATE OR REPLACE VIEW"
     return [f"{prefix} {name} AS {query.format(calls=calls)}" for name, query in VIEWS.items()]
 
 
+def catalog_of(connection: DuckDBPyConnection) -> str:
+    """What DuckDB calls the database, after its file: a schema of the same name (spangate.duckdb) is found only as a part of it."""
+    [(name,)] = connection.execute("SELECT current_database()").fetchall()
+    return '"' + str(name).replace('"', '""') + '"'
+
+
+def version_of(connection: DuckDBPyConnection) -> int:
+    """How many of the migrations it has seen.
+
+    Raises:
+        duckdb.CatalogException: it is none of ours yet.
+    """
+    [(number,)] = connection.execute(f"SELECT coalesce(max(number), 0) FROM {catalog_of(connection)}.spangate.version").fetchall()
+    return int(number)
+
+
 def migrate(connection: DuckDBPyConnection) -> None:
     """Bring the database to the newest version, one transaction a version. Views are made anew each time.
 
@@ -166,16 +182,17 @@ def migrate(connection: DuckDBPyConnection) -> None:
         NewerDatabase: this program can't read it.
         duckdb.Error: it can't be written.
     """
-    connection.execute("CREATE SCHEMA IF NOT EXISTS spangate")
-    connection.execute("CREATE TABLE IF NOT EXISTS spangate.version (number INTEGER, since TIMESTAMP)")
-    [(number,)] = connection.execute("SELECT coalesce(max(number), 0) FROM spangate.version").fetchall()
+    catalog = catalog_of(connection)
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {catalog}.spangate")
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {catalog}.spangate.version (number INTEGER, since TIMESTAMP)")
+    number = version_of(connection)
     if number > len(MIGRATIONS):
         raise NewerDatabase(f"it has version {number}, and this spangate knows {len(MIGRATIONS)}: update spangate")
     for version, statements in enumerate(MIGRATIONS[number:], number + 1):
         connection.execute("BEGIN")
         for statement in statements:
-            connection.execute(statement)
-        connection.execute(f"INSERT INTO spangate.version VALUES ({version}, {_NOW})")
+            connection.execute(statement.replace("{catalog}", catalog))
+        connection.execute(f"INSERT INTO {catalog}.spangate.version VALUES ({version}, {_NOW})")
         connection.execute("COMMIT")
     for statement in view_statements():
         connection.execute(statement)

@@ -40,6 +40,8 @@ Pattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 class Usage(Section):
     """Where the row of every call goes, and for how long."""
 
+    enabled: bool = True
+    """Whether rows are kept at all. A change needs a restart."""
     path: Annotated[str, StringConstraints(min_length=1)] = "spangate.duckdb"
     """The DuckDB file, beside this file unless the path is absolute. Its spool lies beside it, in `{path}.spool`. A change needs a
     restart."""

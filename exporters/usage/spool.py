@@ -67,8 +67,9 @@ class Spool:
 
     @property
     def active(self) -> str:
-        """The name of the segment that is being written; empty: none is."""
-        return self._path.stem if self._fd >= 0 else ""
+        """The name of the segment that is being written; empty: none is. One that is just being made counts."""
+        with self._lock:
+            return self._path.stem if self._fd >= 0 else ""
 
     def opened(self, seen: Seen, holds: Mapping[str, Any] | None = None) -> None:
         """The call is about to be sent upstream for the first time. `holds`: what admission has claimed for it."""

@@ -7,7 +7,7 @@ default, so that a spool outlives an upgrade.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
@@ -118,6 +118,10 @@ class Closing(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="c"):
 
 Line = Opening | Closing
 
+# By position, as lines have them.
+_Closing: Callable[..., Closing] = Closing
+_Tried: Callable[..., Tried] = Tried
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Line).decode
 # What msgspec says of a value that JSON hasn't: lone surrogates, integers beyond 64 bits, foreign types, endless nesting.
@@ -144,6 +148,20 @@ def closing(seen: Seen) -> bytes:
             [_tried(attempt) for attempt in seen.attempts], [(note.name, note.figures) for note in seen.notes],
         )
     )  # fmt: skip
+
+
+def closed(seen: Seen) -> Closing:
+    """What that line says, without what notes say."""
+    return _Closing(
+        *_head(seen), seen.status, seen.outcome or "failed", seen.error_code, seen.ended - seen.started,
+        seen.first_content - seen.started if seen.first_content else None, _as_spent(seen),
+        [_Tried(*values[:10], _as_spent(attempt), *values[11:]) for attempt in seen.attempts for values in [_tried(attempt)]], [],
+    )  # fmt: skip
+
+
+def _as_spent(seen: Seen | Attempt) -> Spent | None:
+    values = _spent(seen)
+    return Spent(*values) if values else None
 
 
 def _head(seen: Seen) -> tuple[Any, ...]:

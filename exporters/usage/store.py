@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import schema
 from .arrow import Batch, Kind
 from .rows import Row, Rows
 from .schema import ATTEMPTS, CALLS, DECISIONS, Columns, NewerDatabase, migrate
@@ -61,6 +62,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._spool = "spool"
         self._connection: DuckDBPyConnection | None = None
 
     @property
@@ -92,6 +94,7 @@ class Store:
                 self.path.chmod(0o600)  # it names teams and users
             try:
                 migrate(self._connection)
+                self._spool = f"{schema.catalog_of(self._connection)}.spool"
                 self._connection.execute("SET lock_configuration = true")
             except NewerDatabase as error:
                 self.close()
@@ -114,12 +117,12 @@ class Store:
     def progress(self) -> dict[str, int]:
         """Up to where each segment has been moved."""
         with _told():
-            return dict(self.connection.execute("SELECT name, max(upto) FROM spool.segments GROUP BY name").fetchall())
+            return dict(self.connection.execute(f"SELECT name, max(upto) FROM {self._spool}.segments GROUP BY name").fetchall())
 
     def opened(self) -> dict[str, tuple[str, bytes]]:
         """Calls that were opened in segments which are gone, and not closed: instance and line by id."""
         with _told():
-            rows = self.connection.execute("SELECT id, instance, line FROM spool.opened").fetchall()
+            rows = self.connection.execute(f"SELECT id, instance, line FROM {self._spool}.opened").fetchall()
         return {id: (instance, line) for id, instance, line in rows}
 
     def known(self, ids: Sequence[str]) -> set[str]:
@@ -180,15 +183,16 @@ class Store:
     def _mark(self, mark: Mark) -> None:
         execute = self.connection.execute
         if mark.closed:
-            execute("DELETE FROM spool.opened WHERE id IN (SELECT unnest($1::VARCHAR[]))", [list(mark.closed)])
+            execute(f"DELETE FROM {self._spool}.opened WHERE id IN (SELECT unnest($1::VARCHAR[]))", [list(mark.closed)])
         if mark.opened:
             instances, ids, lines = (list(column) for column in zip(*mark.opened, strict=True))
             execute(
-                "INSERT INTO spool.opened SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[]), unnest($3::BLOB[])", [instances, ids, lines]
+                f"INSERT INTO {self._spool}.opened SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[]), unnest($3::BLOB[])",
+                [instances, ids, lines],
             )
-        execute("DELETE FROM spool.segments WHERE name IN (SELECT unnest($1::VARCHAR[]))", [[mark.segment, *mark.gone]])
+        execute(f"DELETE FROM {self._spool}.segments WHERE name IN (SELECT unnest($1::VARCHAR[]))", [[mark.segment, *mark.gone]])
         if mark.segment:
-            execute("INSERT INTO spool.segments VALUES ($1, $2)", [mark.segment, mark.upto])
+            execute(f"INSERT INTO {self._spool}.segments VALUES ($1, $2)", [mark.segment, mark.upto])
 
     def forget(self, before_us: int) -> int:
         """Delete some of the calls that began before this time, the oldest, with all that belongs to them; how many."""
@@ -209,6 +213,23 @@ class Store:
                 self._roll_back()
                 raise
             return int(count)
+
+
+def version_of(path: Path) -> int:
+    """The version of a database as it lies there, read without changing anything; 0: it has none yet.
+
+    Raises:
+        Locked: another process has it.
+        Trouble: it can't be read.
+        Unfit: it is no database.
+    """
+    import duckdb
+
+    with _told(), closing(duckdb.connect(str(path), read_only=True, config=_settings())) as connection:
+        try:
+            return schema.version_of(connection)
+        except duckdb.CatalogException:
+            return 0
 
 
 def _settings() -> dict[str, Any]:

@@ -28,7 +28,7 @@ from .store import Locked, Mark, Store, Trouble, Unfit
 log = logging.getLogger("spangate.usage")
 
 BATCH = 1000  # calls a transaction
-BREATH = 32  # calls after which other threads get their turn
+BREATH = 128  # calls after which other threads get their turn
 PACE = 1.0  # seconds for which lines are gathered before they are moved
 AGAIN = 3.0  # seconds until a database that can't be had is tried again
 OTHERS = 5.0  # seconds between two looks at what processes that are gone have left
@@ -168,13 +168,16 @@ class UsageWriter:
         self._take_over()
         self._keep()
         if self.state.phase != "ready":
-            log.info("usage: rows go to %s", self.store.path)
+            if self.state.problem:
+                log.info("usage: rows go to %s again", self.store.path)
             self.state = replace(self.state, phase="ready", problem="", holder=None, replayed=True)
 
     def _whole(self) -> Sequence[Segment]:
         """Segments that nobody writes to any more."""
         alive: dict[str, bool] = {}
-        folder, ours, active = self._spool.folder, self._spool.instance, self._spool.active
+        folder, ours = self._spool.folder, self._spool.instance
+        there = segments.found(folder)
+        active = self._spool.active  # in this order: one that is begun meanwhile isn't among those found
 
         def whole(segment: Segment) -> bool:
             if segment.sealed or segment.instance == ours:
@@ -183,7 +186,7 @@ class UsageWriter:
                 alive[segment.instance] = segments.is_alive(folder, segment.instance)
             return not alive[segment.instance]
 
-        return [segment for segment in segments.found(folder) if whole(segment)]
+        return [segment for segment in there if whole(segment)]
 
     def _move(self, segment: Segment) -> None:
         """One segment into the database, and away."""

@@ -54,8 +54,8 @@ def place_of(file: Path | None, environ: Mapping[str, str]) -> Place:
     if config is None:
         return Place(Usage(), (), Path())
     usage = config.usage
-    if usage is None:
-        raise unusable(f"{config.path} keeps no usage: add `usage: {{path: spangate.duckdb}}` and restart the gateway")
+    if not usage.enabled:
+        raise unusable(f"{config.path} keeps no usage: take `usage: {{enabled: false}}` out of it and restart the gateway")
     return Place(usage, tuple(config.prices), config.path.parent)
 
 
@@ -145,7 +145,7 @@ def _from_file(place: Place, sql: str, parameters: Parameters, *, patient: bool)
     """None: another process has it just now."""
     path = place.path
     if not path.exists() and not path.with_name(f"{path.name}.spool").exists():
-        raise Failure(f"{path} isn't there yet: a gateway whose spangate.yaml says `usage: {{path: {place.usage.path}}}` makes it")
+        raise Failure(f"{path} isn't there yet: a gateway makes it when it starts (`spangate serve`)")
     recorder = SpoolRecorder(place.usage, place.prices, folder=place.folder)
     try:
         return asyncio.run(_asked(recorder, sql, parameters))

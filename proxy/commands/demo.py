@@ -1,17 +1,20 @@
 """`spangate demo`: a gateway, three teams, and what becomes of their calls, in a few seconds and without a file left.
 
-The client is OpenAI's own package, unchanged: it is imported here and nowhere else.
+The client is OpenAI's own package, unchanged: it is imported here and in demo_against.py, and nowhere else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,10 +22,14 @@ from typing import Any
 from openai import APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
 from ...call.seen import Seen
+from ...exporters.console import Console
+from ...exporters.record import Fanout
+from ...exporters.usage.recorder import SpoolRecorder
 from ..app import App, Setting
+from ..telling import telling_of
 from .demo_page import Page
 from .demo_setting import CONFIGURATION, TEAMS, Stage, stage
-from .failure import Failure
+from .failure import Failure, unusable
 from .serve import new_loop
 
 STARTED = "Three teams with a key each. A script answers: nothing leaves this machine."
@@ -36,6 +43,10 @@ CROWD = [
     *[("interns", "fast", "What is the capital of Italy?")] * 4,
     *[("interns", "strong", "Write my essay.")] * 2,
 ]
+BY_TEAM = """\
+SELECT coalesce(team, 'all') AS team, sum(calls)::BIGINT AS calls, sum(refused)::BIGINT AS refused, sum(failed)::BIGINT AS failed,
+    sum(input_tokens)::BIGINT AS "tokens in", sum(output_tokens)::BIGINT AS "tokens out", sum(cost) AS cost
+FROM usage_by_team GROUP BY ROLLUP (team) ORDER BY grouping(team), team"""
 NEXT = (
     ("init", "writes a spangate.yaml for the keys that you have"),
     ("serve", "runs the gateway; OPENAI_API_KEY is all it needs"),
@@ -43,19 +54,48 @@ NEXT = (
 )
 
 
-def demo(began: float) -> int:
-    """Run the demo, which began at this moment of the monotonic clock; the exit code."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line asks for. `against`: the address of a gateway that runs; `models`: what is asked of it."""
+
+    keep: bool = False
+    against: str = ""
+    key: str = ""
+    models: Sequence[str] = ()
+
+
+def demo(wanted: Wanted, began: float) -> int:
+    """Run the demo, which began at this moment of the monotonic clock; the exit code.
+
+    Raises:
+        Failure: a call failed that should not have.
+    """
+    logging.getLogger("spangate").addHandler(logging.NullHandler())  # what the provider's fault makes the gateway log is shown here
     page = Page()
-    with TemporaryDirectory(prefix="spangate-demo-") as folder, asyncio.Runner(loop_factory=new_loop()) as runner:
+    if wanted.against and wanted.keep:
+        raise unusable("--keep lets a gateway of the demo's own run on; with --against there is none")
+    if wanted.against:
+        from .demo_against import against
+
+        return against(page, wanted.against, wanted.key, wanted.models, began)
+    with TemporaryDirectory(prefix="spangate-") as folder, asyncio.Runner(loop_factory=new_loop()) as runner:
         try:
-            runner.run(_run(page, Path(folder)))
+            runner.run(_run(page, Path(folder), began if wanted.keep else None))
         except asyncio.CancelledError:
             return 128 + signal.SIGTERM
         except OpenAIError as error:
             raise Failure(f"a call of the demo failed: {error}") from error
-    program = program_of(sys.argv[0])
-    page.end(time.monotonic() - began, [(f"{program} {command}", told) for command, told in NEXT])
+    if wanted.keep:
+        page.say("Ended, and left nothing behind.")
+    else:
+        page.end(time.monotonic() - began, next_steps())
     return 0
+
+
+def next_steps() -> list[tuple[str, str]]:
+    """Commands to go on with, and what each does."""
+    program = program_of(sys.argv[0])
+    return [(f"{program} {command}", told) for command, told in NEXT]
 
 
 def program_of(called: str) -> str:
@@ -63,21 +103,38 @@ def program_of(called: str) -> str:
     return called if Path(called).name == "spangate" and shutil.which("spangate") is None else "spangate"
 
 
-async def _run(page: Page, folder: Path) -> None:
+async def _run(page: Page, folder: Path, keep_since: float | None) -> None:
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     ready = stage(folder)
     told = Told()
-    app = App(ready.config, Setting(told))
+    telling = telling_of(ready.config, {}, Console(io.StringIO()))
+    assert telling.usage is not None
+    recorder = Fanout(told, *(part for part in (telling.measuring, telling.usage) if part is not None))
+    app = App(ready.config, Setting(recorder, usage=telling.usage, measuring=telling.measuring))
     address = await app.start("127.0.0.1", 0)
     try:
         # No proxy of the environment for a call to this machine, and no certificates to load.
         async with DefaultAsyncHttpxClient(trust_env=False, verify=False) as http:
-            await Play(page, ready, told, f"{address.url}/v1", http).perform()
+            await Play(page, ready, told, telling.usage, url=f"{address.url}/v1", http=http).perform()
+        if keep_since is not None:
+            await keep(page, ready, told, address.url, time.monotonic() - keep_since)
     finally:
         await app.drain(0)
+
+
+async def keep(page: Page, ready: Stage, told: Told, url: str, seconds: float) -> None:
+    """Go on until a signal comes, and show the calls that come meanwhile."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    page.kept(url, ready.keys, str(ready.config.path), program_of(sys.argv[0]))
+    page.say(f"Took {seconds:.1f} s, and goes on: calls are shown as they end; Ctrl-C ends it and leaves nothing.")
+    told.listener = page.call
+    await stop.wait()
+    told.listener = None
 
 
 class Told:
@@ -85,9 +142,13 @@ class Told:
 
     def __init__(self) -> None:
         self.calls: list[Seen] = []
+        self.listener: Callable[[Seen], None] | None = None
         self._more = asyncio.Event()
 
     def record(self, seen: Seen) -> None:
+        if self.listener is not None:
+            self.listener(seen)  # and not kept: somebody may call for hours
+            return
         self.calls.append(seen)
         self._more.set()
 
@@ -104,16 +165,17 @@ class Told:
 class Play:
     """The demo's calls, in the order in which they are shown."""
 
-    def __init__(self, page: Page, ready: Stage, told: Told, url: str, http: Any) -> None:
+    def __init__(self, page: Page, ready: Stage, told: Told, accounts: SpoolRecorder, *, url: str, http: Any) -> None:
         self.page = page
         self.ready = ready
         self.told = told
+        self.accounts = accounts
         self.url = url
         self.clients = {team: AsyncOpenAI(base_url=url, api_key=ready.keys[team], http_client=http, max_retries=0) for team in TEAMS}
 
     async def perform(self) -> None:
         self.page.title(self.url, STARTED)
-        for scene in (self.answer, self.stream, self.tool_call, self.embedding, self.refusal, self.crowd, self.trace):
+        for scene in (self.answer, self.stream, self.tool_call, self.embedding, self.refusal, self.failure, self.crowd, self.trace):
             await scene()
 
     async def answer(self) -> None:
@@ -172,12 +234,30 @@ class Play:
         self.page.excerpt(CONFIGURATION, line, "strong is not among them")
         self.page.facts([("request", str(told.get("request_id")))])
 
+    async def failure(self) -> None:
+        self.page.step("A call that fails: the provider is overloaded, and the client is told so")
+        try:
+            await self._recorded(self._ask("support", "strong", "Summarize the incident."))
+        except APIStatusError as error:
+            told: dict[str, Any] = error.body if isinstance(error.body, dict) else {}
+            again = error.response.headers.get("retry-after")
+            facts = [
+                ("status", f"{error.status_code}, which the client raises as openai.{type(error).__name__}"),
+                ("code", f"{told.get('code')}, from the {told.get('source')}{f'; try again in {again} s' if again else ''}"),
+                ("message", str(told.get("message"))),
+            ]
+            self.page.facts(facts)
+            self.page.trace(self.told.calls[-1])
+            return
+        raise Failure("the failing call went through: this is a defect of spangate")
+
     async def crowd(self) -> None:
-        self.page.step(f"Usage by team, after {len(CROWD)} more calls at once")
+        self.page.step(f"Usage by team, after {len(CROWD)} more calls at once, as SQL tells it: usage_by_team")
         before = len(self.told.calls)
         await asyncio.gather(*(self._quietly(*each) for each in CROWD))
         await self.told.until(before + len(CROWD))
-        self.page.usage(self.told.calls)
+        answer = await self.accounts.sql.query(BY_TEAM)
+        self.page.usage(answer.columns, [[name, *map(_figure, counts), f"${cost or 0:.6f}"] for name, *counts, cost in answer.rows])
 
     async def _quietly(self, team: str, model: str, text: str) -> None:
         with suppress(APIStatusError):
@@ -200,3 +280,7 @@ class Play:
             raise
         await self.told.until(before + 1)
         return answer
+
+
+def _figure(number: int) -> str:
+    return f"{number:,}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from statistics import median
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -79,32 +78,59 @@ class Page:
         self._indented(Text(f"  {number - 1:>3}  {before}", "dim"))
         self._indented(Text.assemble((f"> {number:>3}  {line}", "yellow"), f"   ({note})"))
 
-    def usage(self, calls: Sequence[Seen]) -> None:
-        """Usage by team, from what was recorded."""
+    def usage(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Rows under their names; the last is what they come to."""
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", show_footer=True, footer_style="bold")
-        for name, cell in zip(("team", "calls", "refused", "tokens in", "tokens out", "median"), _row("all", calls), strict=True):
-            table.add_column(name, cell, justify="left" if name == "team" else "right")
-        for team in dict.fromkeys(seen.team for seen in calls):
-            table.add_row(*_row(team, [seen for seen in calls if seen.team == team]))
+        *teams, whole = rows
+        for number, name in enumerate(names):
+            table.add_column(name, whole[number], justify="right" if number else "left")
+        for row in teams:
+            table.add_row(*row)
         self._indented(table)
 
     def trace(self, seen: Seen) -> None:
         """One call as a tree: what came in, and below it each request that was sent upstream for it."""
-        root = Tree(_span(f"{seen.method} {seen.path}", seen.duration, f"{seen.status} {seen.outcome}"), guide_style="dim")
+        color = _COLORS.get(seen.outcome or "", "magenta")
+        root = Tree(_span(f"{seen.method} {seen.path}", seen.duration, f"{seen.status} {seen.outcome}", color), guide_style="dim")
         root.add(Text(f"team {seen.team}, key {seen.key}, asked for {seen.model}", "dim"))
         for attempt in seen.attempts:
-            root.add(_span(f"{seen.op} {attempt.target_model}", attempt.ended - attempt.started, _sent(seen, attempt)))
+            color = "green" if attempt.outcome == "success" else "red"
+            root.add(_span(f"{seen.op} {attempt.target_model}", attempt.ended - attempt.started, _sent(seen, attempt), color))
         self._indented(root)
         self._indented(Text(f"trace {seen.trace_hex}", "dim"))
 
-    def end(self, seconds: float, lines: Iterable[tuple[str, str]]) -> None:
+    def end(self, seconds: float, lines: Iterable[tuple[str, str]], told: str = " and left nothing behind.") -> None:
+        """What to do next, one thing a line, and how long it took."""
         self._line()
         grid = Table.grid(padding=(0, 2))
-        for command, told in lines:
-            grid.add_row(Text(command, "bold cyan"), Text(told))
+        for command, what in lines:
+            grid.add_row(Text(command, "bold cyan"), Text(what))
         self._indented(grid)
         self._line()
-        self._line(Text(f"Took {seconds:.1f} s and left nothing behind.", "dim"))
+        self._line(Text(f"Took {seconds:.1f} s{told}", "dim"))
+
+    def say(self, told: str) -> None:
+        self._line()
+        self._line(Text(told, "dim"))
+
+    def kept(self, url: str, keys: Mapping[str, str], file: str, program: str) -> None:
+        """What a gateway that goes on can be asked for. Its keys are good for as long as it runs, so they may be seen."""
+        self.step(f"It goes on at {url}/v1: try it from another terminal")
+        self.facts([(team, key) for team, key in keys.items()])
+        key = next(iter(keys.values()))
+        body = '{"model": "fast", "messages": [{"role": "user", "content": "What is a gateway for?"}]}'
+        ask = f"curl {url}/v1/chat/completions -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{body}'"
+        self.paste("a call (ask for the weather in Rome, a refund, or an incident, which fails)", ask)
+        self.paste("the same from any OpenAI client", f"export OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}")
+        query = "SELECT * FROM usage_by_team"
+        self.paste("usage with SQL, and calls as they end", f'{program} sql -c {file} "{query}"\n{program} tail -c {file}')
+        self.paste("metrics", f"curl {url}/metrics")
+
+    def paste(self, told: str, command: str) -> None:
+        """A command to paste: it stays whole, however narrow the terminal is."""
+        self._line()
+        self._indented(Text(told, "dim"))
+        self.out.print(Text(command, "cyan"), soft_wrap=True)
 
     def _indented(self, what: Text | Table | Tree) -> None:
         self.out.print(Padding(what, (0, 0, 0, len(INDENT)), expand=False))
@@ -127,22 +153,17 @@ def _fitted(told: str, last: str, width: int) -> str:
     return f"{told[: width - 1]}…"
 
 
-def _span(name: str, seconds: float, told: str) -> Text:
-    return Text.assemble((name, "bold"), f"  {_ms(seconds)}  ", (told, "green"))
+def _span(name: str, seconds: float, told: str, color: str) -> Text:
+    return Text.assemble((name, "bold"), f"  {_ms(seconds)}  ", (told, color))
 
 
 def _sent(seen: Seen, attempt: Attempt) -> str:
+    if attempt.outcome not in ("success", None):
+        return f"{attempt.provider}: {attempt.outcome} {attempt.error_type or attempt.status or ''}".rstrip()
     usage = attempt.usage
     tokens = f"{usage.input} tokens in, {usage.output} out" if usage else "no usage"
     first = f", first after {_ms(seen.first_content - seen.started)}" if seen.stream and seen.first_content else ""
     return f"{attempt.provider}: {tokens}{first}"
-
-
-def _row(name: str, calls: Sequence[Seen]) -> list[str]:
-    refused = sum(seen.outcome == "refused" for seen in calls)
-    used = [seen.usage for seen in calls if seen.usage]
-    tokens = sum(usage.input for usage in used), sum(usage.output for usage in used)
-    return [name, f"{len(calls)}", f"{refused}", *(f"{number:,}" for number in tokens), _ms(median(seen.duration for seen in calls))]
 
 
 def _ms(seconds: float) -> str:

@@ -25,9 +25,17 @@ teams:
     models: [fast, strong]
   interns:
     models: [fast]
+telemetry: {}
+usage: {path: usage.duckdb}
+prices:
+  - {provider: script, model: gpt-5-mini, input: 0.25, output: 2}
+  - {provider: script, model: gpt-5.5, input: 1.25, output: 10}
+  - {provider: script, model: "*", input: 0.02, output: 0}
 """
 
 ANSWERS = """\
+- when: {contains: incident}
+  fault: {status: 503, message: The engine is overloaded., headers: {retry-after: "2"}}
 - when: {contains: weather in}
   answer: {tool_calls: [{name: get_weather, arguments: {city: Rome, unit: celsius}}], first: 8ms}
   usage: {input: 61, output: 19}

@@ -58,14 +58,14 @@ class Written:
         return Address(server.host, server.port)
 
     @property
-    def usage(self) -> Usage | None:
-        """Where rows go, by this file; None: nowhere.
+    def usage(self) -> Usage:
+        """Where rows go, by this file.
 
         Raises:
             Failure: what it says can't be used.
         """
         value = self._plain.get("usage")
-        return None if value is None else self._section(Usage, value, "usage")
+        return Usage() if "usage" not in self._plain else self._section(Usage, value, "usage")
 
     @property
     def prices(self) -> list[Price]:

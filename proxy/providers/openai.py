@@ -92,9 +92,9 @@ class OpenAIProvider:
         system = parts.name.lower() if settings.flavor == "compatible" else traits.system
         self._client = parts.client
         self._origin = Origin.parse(settings.base_url or traits.base_url or "")
-        self.place = Place(system, self._origin.host, self._origin.port)
         self._asks_usage = traits.stream_options
         self._key = settings.api_key.get_secret_value() if settings.api_key else ""
+        self.place = Place(system, self._origin.host, self._origin.port, _urls(self._origin, self._key))
         self._headers = _headers(self._key)
 
     async def answer(self, call: Call) -> AsyncGenerator[Event, None]:
@@ -149,6 +149,13 @@ class OpenAIProvider:
             return []
         finally:
             answer.close()
+
+
+def _urls(origin: Origin, key: str) -> Mapping[str, str]:
+    """Where each operation is asked, for telemetry: some gateways want their key in the path."""
+    base = f"{origin.scheme}://{origin.authority.decode()}{origin.path}"
+    told = base.replace(key, "***") if key else base
+    return {op: told + path for op, path in PATHS.items()}
 
 
 def _headers(key: str) -> tuple[tuple[bytes, bytes], ...]:

@@ -56,6 +56,9 @@ async def test_a_good_answer() -> None:
     ("fault", "status", "error_type"),
     [
         (UpstreamError("no", status=503), 503, "503"),
+        (UpstreamError("no", status=429, own_code="insufficient_quota"), 429, "insufficient_quota"),
+        (UpstreamError("no", status=400, own_code="sk-0123456789"), 400, "400"),
+        (UpstreamError("no", own_code=503), None, "upstream_error"),
         (UpstreamError("no"), None, "upstream_error"),
         (UpstreamIncomplete("no"), None, "upstream_incomplete"),
         (UpstreamTimeout("no", limit="connect"), None, "upstream_timeout"),

@@ -21,6 +21,8 @@ TESTED_ELSEWHERE = {
 BROAD = {
     "proxy/endpoints.py": "one call's defect is one call's 500",
     "exporters/alone.py": "an exporter never fails a call",
+    "agent/acting.py": "a tool's failure is its result",
+    "agent/stream.py": "a reply that fails says so before it raises",
 }
 
 LONGEST_FILE, LONGEST_FUNCTION = 400, 60

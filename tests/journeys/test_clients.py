@@ -143,6 +143,9 @@ async def test_unknown_and_forbidden_models_look_alike(tmp_path: Path) -> None:
     }
     async with case(tmp_path, provider, models=models, teams=teams) as it, clients(it) as (_, client):
         assert [model.id async for model in client.models.list()] == ["fast", "fast-mini", "ok"]
+        for name in ("fast", "fast-mini", "ok"):
+            model = await client.models.retrieve(name)
+            assert (model.id, model.object) == (name, "model")
         other = client.with_options(api_key=OTHER)
         assert [model.id async for model in other.models.list()] == ["secret"]
         told = []
@@ -158,6 +161,17 @@ async def test_unknown_and_forbidden_models_look_alike(tmp_path: Path) -> None:
         it.rows += 1
         with pytest.raises(openai.NotFoundError, match="Did you mean 'fast'"):
             await client.chat.completions.create(model="fest", messages=HI)
+
+
+@pytest.mark.parametrize("name", ["org/model", "model:v1", "a%2Fb", "a+b"])
+async def test_a_model_is_retrieved_by_any_name(tmp_path: Path, name: str) -> None:
+    models = {each: {"targets": [{"provider": "script"}]} for each in (name, "ok")}
+    async with case(tmp_path, models=models) as it, clients(it) as (_, client):
+        model = await client.models.retrieve(name)
+        assert (model.id, model.object, model.owned_by) == (name, "model", "script")
+        with pytest.raises(openai.NotFoundError) as refused:
+            await client.models.retrieve(f"{name}/none")
+        assert refused.value.code == "model_not_found"
 
 
 # ---- errors
@@ -260,7 +274,8 @@ async def test_each_error_is_the_exception_that_programs_expect(tmp_path: Path, 
         assert body["request_id"] == told.request_id
         assert body["trace_id"] == told.response.headers["x-spangate-trace-id"]
         assert body["message"]
-        page = await it.ask(path=body["doc_url"], method="GET")
+        assert body["doc_url"].startswith(f"{it.running.address.url}/docs/errors/")
+        page = await it.ask(path=body["doc_url"], method="GET")  # in absolute form, as proxies are asked
         assert (page.status, page.header("content-type")) == (200, "text/markdown; charset=utf-8")
         if fields["status_code"] in {429, 503}:
             assert int(told.response.headers["retry-after"]) > 0

@@ -22,6 +22,7 @@ import pytest
 
 from case import KEY, OTHER, Answer, Case, case, settings
 from gateway import until
+from otlp_sink import Sink
 from serving import serving
 from upstream import LAST_CHUNK, C, D, F, Misbehaving, Play, Request, U, chat_answer, chunk, error, play, sse_head, wants_stream
 
@@ -220,7 +221,7 @@ async def test_five_hundred_streams(tmp_path: Path, seconds: float, pace: float)
     events = int(seconds / pace)
     steady = play(sse_head(), *[(chunk(C("nonce-x-")), pace)] * events, chunk(F("stop")) + chunk(D) + LAST_CHUNK)
     async with Misbehaving(steady) as up:
-        with serving(tmp_path, up.base_url) as program:
+        with Sink() as sink, serving(tmp_path, up.base_url, telemetry={"otlp": {"endpoint": sink.endpoint}}) as program:
             everything = asyncio.create_task(program.end(300))
             gateway, it = psutil.Process(program.process.pid), program.case(up)
             await healthy(it)
@@ -234,10 +235,11 @@ async def test_five_hundred_streams(tmp_path: Path, seconds: float, pace: float)
             assert {(answer.status, answer.body.count(b"nonce-x-"), answer.body.endswith(D)) for answer in answers} == {(200, events, True)}
             assert median(health) < 0.05
             assert largest < 400 << 20
-            await until(lambda: gateway.num_fds() <= before + 257)  # what the pool keeps
+            await until(lambda: gateway.num_fds() <= before + 257 + 8)  # what the pool keeps; the way to the collector, files of rows
             assert up.open <= 257
             program.process.send(signal.SIGTERM)
             ran, calls = await everything
+            assert len(sink.spans) == 2 * len(calls)
     assert (ran.code, {call["outcome"] for call in calls}, len(calls)) == (0, {"completed"}, 500)
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from spangate.call.seen import Seen
+from spangate.exporters import semconv
 from spangate.proxy import config
 from spangate.proxy.app import App, Setting
 
 from case import case, settings
 from gateway import until
+from measured import value
 from serving import serving
 from upstream import Misbehaving, chat_answer, play
 
@@ -120,3 +122,15 @@ async def test_sighup_loads_what_changed_and_keeps_what_is_good(tmp_path: Path) 
             ran, calls = await program.end()
     assert (ran.code, len(calls)) == (0, 1)
     assert "kept the running configuration" in ran.err
+
+
+async def test_metrics_tell_of_the_configuration_and_of_resends(tmp_path: Path) -> None:
+    async with case(tmp_path, telemetry={}) as it:
+        measuring = it.running.app.setting.measuring
+        assert measuring is not None
+        told = measuring.collect()
+        assert value(told, semconv.CONFIG_RELOAD_FAILED) == 0
+        assert value(told, semconv.CONFIG_LOADED) > 1.7e9
+        assert value(told, semconv.UPSTREAM_RESENDS) == 0
+        it.running.app.endpoints.reload_error = "spangate.yaml:3:1: models: unknown key"
+        assert value(measuring.collect(), semconv.CONFIG_RELOAD_FAILED) == 1

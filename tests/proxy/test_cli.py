@@ -12,7 +12,21 @@ import spangate as package
 
 from program import PROGRAM, environment, spangate
 
-COMMANDS = ["demo", "serve", "check", "schema", "init", "connect", "sql", "tail", "explain", "keys new", "keys list", "keys revoke"]
+COMMANDS = [
+    "demo",
+    "serve",
+    "check",
+    "doctor",
+    "schema",
+    "init",
+    "connect",
+    "sql",
+    "tail",
+    "explain",
+    "keys new",
+    "keys list",
+    "keys revoke",
+]
 
 
 def test_help_names_every_command_on_one_screen(tmp_path: Path) -> None:
@@ -59,7 +73,7 @@ def test_importing_the_command_line_loads_nothing_heavy(tmp_path: Path) -> None:
         (["keys", "nwe"], "No such command 'nwe'. Did you mean 'new'? (spangate keys --help)"),
         (["keys", "new"], "Missing argument 'TEAM'. (spangate keys new --help)"),
         (["serve", "--prot", "1"], "No such option: --prot (Possible options: --host, --port) (spangate serve --help)"),
-        (["demo", "--keep"], "No such option: --keep (Possible options: --help) (spangate demo --help)"),
+        (["demo", "--agianst", "x"], "No such option: --agianst (Possible options: --against) (spangate demo --help)"),
         (["budgets"], "No such command 'budgets'. (spangate --help)"),
     ],
 )

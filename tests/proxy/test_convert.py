@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spangate.proxy.convert import as_chunks, as_whole
+from spangate.proxy.convert import Whole, as_chunks, as_frames, as_whole, encoded
 
 TEXT = st.text(max_size=5)
 LOGPROB = st.fixed_dictionaries(
@@ -65,6 +69,28 @@ COMPLETIONS = answers("text_completion", st.fixed_dictionaries({"text": TEXT, "l
 @given(CHATS | COMPLETIONS)
 def test_there_and_back_again(answer: dict[str, Any]) -> None:
     assert as_whole(as_chunks(answer, usage_frame=True)) == answer
+
+
+@given(CHATS | COMPLETIONS, st.sampled_from([None, 1]), st.booleans(), st.booleans())
+def test_bytes_become_the_same_stream_unread(answer: dict[str, Any], indent: int | None, ascii_only: bool, usage_frame: bool) -> None:
+    frames = as_frames(json.dumps(answer, indent=indent, ensure_ascii=ascii_only).encode(), usage_frame=usage_frame)
+    assert [json.loads(frame) for frame in frames] == as_chunks(answer, usage_frame=usage_frame)
+    assert not any(b"\n" in frame or b"\r" in frame for frame in frames), "a line end would end a line of the event"
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b'{"choices":', b'{"choices":{}}', b'{"choices":[1]}', b'{"choices":[{"message":{"tool_calls":[1]}}]}']
+)
+def test_bytes_of_another_shape_are_for_who_builds_them(raw: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        as_frames(raw, usage_frame=True)
+
+
+def test_what_is_absent_or_null_in_bytes() -> None:
+    assert as_frames(b"{}", usage_frame=True) == []
+    (begun, ended) = as_frames(b'{"choices":[{"message":null,"finish_reason":null}],"usage":null}', usage_frame=True)
+    assert json.loads(begun)["choices"] == [{"finish_reason": None}]
+    assert json.loads(ended)["choices"] == [{"index": 0, "delta": {}, "finish_reason": "stop"}]
 
 
 @given(CHATS | COMPLETIONS)
@@ -173,3 +199,51 @@ def test_nothing_that_a_provider_streams_raises(chunks: list[dict[str, Any]]) ->
     assert isinstance(as_chunks(whole, usage_frame=True), list)
     for chunk in chunks:
         assert isinstance(as_chunks(chunk, usage_frame=True), list)
+
+
+@pytest.mark.parametrize("odd", ["\ud83d", 2**70])
+def test_what_msgspec_refuses_is_encoded_all_the_same(odd: Any) -> None:
+    assert json.loads(encoded({"a": odd})) == {"a": odd}
+    assert encoded({"a": float("nan")}) == b'{"a":null}'
+
+
+# How long it takes
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """The best of three, since others run here too."""
+    took = []
+    for _ in range(3):
+        began = time.thread_time()
+        work()
+        took.append(time.thread_time() - began)
+    return min(took)
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": "x" * 2000},
+        {"reasoning_content": "x" * 2000},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "x" * 2000}}]},
+        {"annotations": [0] * 250},
+    ],
+    ids=lambda delta: next(iter(delta)),
+)
+def test_a_stream_adds_up_in_time_that_its_length_decides(delta: dict[str, Any]) -> None:
+    """A copy at each step would make the second half of 8 MiB a hundred times as dear as the first percent."""
+    chunks = stream(*[delta] * 4000)
+    assert seconds(lambda: as_whole(chunks)) < 40 * seconds(lambda: as_whole(chunks[:400])) + 0.01
+
+
+def test_what_was_added_up_goes_on_growing() -> None:
+    whole = Whole()
+    for text in ("a", "b"):
+        whole.add(stream({"content": text})[0])
+        assert whole.answer()["choices"][0]["message"]["content"] == "ab"[: "ab".index(text) + 1]
+
+
+def test_a_long_answer_is_turned_without_being_built() -> None:
+    logprobs = {"content": [{"token": "t", "logprob": -0.5, "bytes": [116]}] * 40_000}
+    raw = json.dumps({"choices": [{"index": 0, "message": {"content": "t" * 40_000}, "logprobs": logprobs}]}).encode()
+    assert seconds(lambda: as_frames(raw, usage_frame=True)) < seconds(lambda: json.loads(raw)) / 2

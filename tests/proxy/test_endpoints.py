@@ -229,6 +229,27 @@ async def test_paths_that_are_none(method: str, path: str, status: int, code: st
     assert house.told == []
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/v1/models/x", "/nothing", "/docs/errors/"])
+async def test_a_visit_names_itself_and_is_not_told(path: str) -> None:
+    house = House()
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    first, second = [await house.ask(Paper(path=path, method="PUT", traceparent=f"00-{trace}-00f067aa0ba902b7-01")) for _ in range(2)]
+    for paper in (first, second):
+        assert (paper.extra["x-request-id"], paper.extra["x-spangate-trace-id"]) == (error(paper.body)["request_id"], trace)
+        assert paper.sent["x-spangate-attempts"] == "0"
+    assert first.extra["x-request-id"] != second.extra["x-request-id"]
+    assert house.told == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", ""])
+async def test_an_error_tells_where_its_page_is(address: str) -> None:
+    """By the socket beside the database there is no such place: nobody opens pages there."""
+    house, paper = House(), Paper(path="/nothing", method="GET", Host="gateway:8484")
+    paper.client_address = address
+    await house.ask(paper)
+    assert error(paper.body)["doc_url"] == ("http://gateway:8484" if address else "") + "/docs/errors/not_found"
+
+
 async def test_a_defect_of_a_page_is_a_500() -> None:
     house = House()
     async with logged() as log:

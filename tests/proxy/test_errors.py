@@ -112,6 +112,7 @@ def test_an_error_has_openais_shape_and_says_where_to_look() -> None:
         }
     }
     assert not {"request_id", "trace_id"} & errors.error_object(error).keys()
+    assert errors.error_object(error, base="http://gateway:8484")["doc_url"] == "http://gateway:8484/docs/errors/budget_exceeded"
 
 
 def test_any_message_can_be_sent() -> None:
@@ -121,9 +122,9 @@ def test_any_message_can_be_sent() -> None:
 
 
 def test_an_error_in_a_stream_is_one_event_and_no_end() -> None:
-    frame = errors.error_frame(UpstreamIncomplete("It stopped."), SEEN)
+    frame = errors.error_frame(UpstreamIncomplete("It stopped."), SEEN, "http://gateway")
     assert list(sse.frames(frame)) == [frame]
-    assert json.loads(sse.data_of(frame) or b"") == json.loads(errors.error_body(UpstreamIncomplete("It stopped."), SEEN))
+    assert json.loads(sse.data_of(frame) or b"") == json.loads(errors.error_body(UpstreamIncomplete("It stopped."), SEEN, "http://gateway"))
     assert b"[DONE]" not in frame
 
 
@@ -135,3 +136,21 @@ def test_headers_are_the_errors_own() -> None:
     spent = Refused("x", code="budget_exceeded", headers={"retry-after": "59"})
     assert errors.error_headers(spent) == {"retry-after": "59", "x-should-retry": "false"}
     assert spent.headers == {"retry-after": "59"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "told"),
+    [
+        (None, None, "the provider answered with status 500"),
+        ("server_error", "model_overloaded", "the provider answered with status 500, server_error, model_overloaded"),
+        ("Your key sk-1 is bad", "sk-0123456789abcdef", "the provider answered with status 500"),
+    ],
+)
+def test_the_log_reads_no_words_of_a_provider(kind: str | None, code: str | None, told: str) -> None:
+    error = UpstreamError("ours", status=500, kind=kind, own_code=code, detail="theirs, and the prompt")
+    assert errors.log_words(error) == told
+
+
+def test_the_log_reads_our_own_details() -> None:
+    assert errors.log_words(UpstreamUnreachable("no", detail="127.0.0.1:1: \u00fc refused")) == "127.0.0.1:1: \\xfc refused"
+    assert errors.log_words(provider(400, "invalid_request_error")) == "", "its caller reads it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ TEAMS: dict[str, Any] = {
     "search": {"organisation": "acme", "models": ["m", "gpt-*"], "keys": [{"name": "ci", "hash": key_hash(KEY), "expires": "2999-12-31"}]},
     "other": {"keys": [{"name": "ci", "hash": key_hash(OTHER)}]},
 }
+MAY_ASK = TEAMS | {"search": TEAMS["search"] | {"models": ["m", "gpt-*", "ok"]}}
 MODELS: dict[str, Any] = {
     "m": {"targets": [{"provider": "up"}]},
     "ok": {"targets": [{"provider": "script"}]},
@@ -29,8 +31,7 @@ MODELS: dict[str, Any] = {
 
 async def test_models_of_a_key_and_of_its_providers_list(tmp_path: Path) -> None:
     listed = play(http(200, (), b'{"object":"list","data":[{"id":"gpt-5"},{"id":"gpt-5-mini"},{"id":"o9"},{"id":7},{}]}'))
-    teams = TEAMS | {"search": TEAMS["search"] | {"models": ["m", "gpt-*", "ok"]}}
-    async with case(tmp_path, listed, models=MODELS, teams=teams) as it:
+    async with case(tmp_path, listed, models=MODELS, teams=MAY_ASK) as it:
         answer = await it.ask(path="/v1/models", method="GET")
         data = answer.json()["data"]
         assert [(model["id"], model["owned_by"]) for model in data] == [
@@ -43,6 +44,40 @@ async def test_models_of_a_key_and_of_its_providers_list(tmp_path: Path) -> None
         await it.ask(path="/v1/models", method="GET")
         assert len(it.up.requests) == 1  # a list is believed for a while
         assert (it.up.requests[0].method, it.up.requests[0].path) == ("GET", "/v1/models")
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "owner"),
+    [
+        ("m", "m", "up"),
+        ("gpt-5", "gpt-5", "up"),
+        ("gpt-x/y", "gpt-x/y", "up"),
+        ("gpt-x%2Fy", "gpt-x/y", "up"),
+        ("gpt-%C3%A9?fields=id", "gpt-é", "up"),
+    ],
+)
+async def test_a_model_by_its_name(tmp_path: Path, asked: str, name: str, owner: str) -> None:
+    listed = play(http(200, (), json.dumps({"data": [{"id": "gpt-5"}, {"id": "gpt-x/y"}, {"id": "gpt-é"}, {"id": "o9"}]}).encode()))
+    async with case(tmp_path, listed, models=MODELS, teams=MAY_ASK) as it:
+        answer = await it.ask(path=f"/v1/models/{asked}", method="GET")
+        assert (answer.status, answer.json()) == (200, {"id": name, "object": "model", "created": 0, "owned_by": owner})
+        assert len(it.up.requests) == (name != "m")  # for a name of the file nobody need be asked
+        head = await it.ask(path=f"/v1/models/{asked}", method="HEAD")
+        assert (head.status, head.body) == (200, b"")
+
+
+@pytest.mark.parametrize("name", ["hidden", "none", "gpt-none", "gpt-*", "*", "a/b", "x" * 600])
+async def test_a_model_that_is_not_there_and_one_that_is_not_allowed_are_told_alike(tmp_path: Path, name: str) -> None:
+    models = MODELS | {"hidden": {"targets": [{"provider": "script"}]}}
+    async with case(tmp_path, play(http(200, (), b'{"data":[{"id":"gpt-5"}]}')), models=models, teams=MAY_ASK) as it:
+        answer = await it.ask(path=f"/v1/models/{name}", method="GET")
+        assert (answer.status, answer.error["code"], answer.error["param"]) == (404, "model_not_found", "model")
+        if not name.startswith("gpt-") and len(name) < 512:
+            called = await it.ask({"model": name})
+            assert called.error["message"] == answer.error["message"]
+        assert (await it.ask(path=f"/v1/models/{name}", method="GET", key="sg-wrong")).error["code"] == "invalid_api_key"
+        gone = await it.ask(path=f"/v1/models/{name}", method="DELETE")
+        assert (gone.status, gone.header("allow")) == (405, "GET, HEAD")
 
 
 async def test_a_provider_that_lists_nothing_adds_nothing(tmp_path: Path) -> None:
@@ -79,8 +114,10 @@ async def test_an_open_gateways_key_is_nobodys(tmp_path: Path) -> None:
 async def test_health_and_readiness(tmp_path: Path) -> None:
     async with case(tmp_path) as it:
         assert (await it.ask(path="/healthz", method="GET", key="")).json() == {"status": "alive"}
-        ready = await it.ask(path="/readyz", method="GET", key="")
-        assert (ready.status, ready.json()["status"]) == (200, "ready")
+        async with asyncio.timeout(5):
+            while (ready := await it.ask(path="/readyz", method="GET", key="")).status != 200:
+                assert ready.json()["status"] == "replaying"
+        assert ready.json()["status"] == "ready"
         assert ready.json()["config_version"] == it.running.app.config.version
         it.running.app.endpoints.reload_error = "spangate.yaml:3:1: models: unknown key"
         assert (await it.ask(path="/readyz", method="GET", key="")).json()["config_reload_failed"].endswith("unknown key")
@@ -107,16 +144,24 @@ async def test_a_database_that_can_not_be_had_is_told_and_its_folder_is_not(tmp_
         it.log.unhandled.clear()  # the log has told of it, as it must
 
 
+async def test_telemetry_that_was_lost_is_counted(tmp_path: Path) -> None:
+    async with case(tmp_path, telemetry={}) as it:
+        assert "telemetry_dropped" not in (await it.ask(path="/readyz", method="GET", key="")).json()
+        measuring = it.running.app.setting.measuring
+        assert measuring is not None
+        measuring.pushed_out = 3
+        assert (await it.ask(path="/readyz", method="GET", key="")).json()["telemetry_dropped"] == {"metrics.queue_full": 3}
+
+
 async def test_metrics_are_there_where_there_is_telemetry(tmp_path: Path) -> None:
     async with case(tmp_path, telemetry={}) as it:
         await it.works()
         answer = await it.ask(path="/metrics", method="GET", key="")
         assert answer.status == 200
         assert str(answer.header("content-type")).startswith("text/plain; version=0.0.4")
-        assert (
-            b'spangate_requests_total{spangate_api="chat_completions",spangate_route_name="ok",spangate_outcome="completed"} 1'
-            in answer.body
-        )
+        [line] = [line for line in answer.body.decode().splitlines() if line.startswith("spangate_requests_total{")]
+        assert 'spangate_route_name="ok",spangate_outcome="completed"' in line
+        assert line.endswith("} 1")
     async with case(tmp_path) as it:
         assert (await it.ask(path="/metrics", method="GET")).error["code"] == "not_found"
 

@@ -14,7 +14,7 @@ from spangate.call.call import Call, Head, Op
 from spangate.call.chain import pulling
 from spangate.call.errors import ProviderFault, UpstreamError, UpstreamIncomplete
 from spangate.call.events import Closed, Delta, Envelope, Event, Opened, Usage
-from spangate.proxy.reading import MAX_UNSAID, form_of, streamed_events, whole_events
+from spangate.proxy.reading import MAX_BUILT, MAX_RESHAPED, MAX_UNSAID, form_of, streamed_events, whole_events
 
 JSON, SSE = "application/json", "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
@@ -268,6 +268,36 @@ async def test_json_that_becomes_a_stream_has_no_nan() -> None:
     _, delta, _ = await heard(call(stream=True), Answer([raw]))
     assert isinstance(delta, Delta)
     assert b'"x":null,"y":[null]' in delta.raw
+
+
+@pytest.mark.fault("USE-12")
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ('{"prompt_tokens":7}', Usage(7, 0, unknown="output")),
+        ('{"prompt_tokens":7,"completion_tokens":null}', Usage(7, 0, unknown="output")),
+        ('{"prompt_tokens":7,"total_tokens":9}', Usage(7, 2)),
+        ('{"prompt_tokens":7,"completion_tokens":0}', Usage(7, 0)),
+    ],
+)
+async def test_usage_without_its_output_is_not_usage_of_none(usage: str, expected: Usage) -> None:
+    whole = f'{{"choices":[{{"index":0,"message":{{"content":"Hi"}},"finish_reason":"stop"}}],"usage":{usage}}}'.encode()
+    closed = (await heard(call(stream=False), Answer([whole])))[-1]
+    assert closed == Closed(expected, "stop")
+
+
+@pytest.mark.parametrize(("text", "most"), [("t", MAX_RESHAPED), ("\\ud83d", MAX_BUILT)], ids=["plain", "lone surrogate"])
+async def test_json_too_long_to_become_a_stream_is_an_error(text: str, most: int) -> None:
+    """What it takes to turn it is spent in one step, while all others wait."""
+    start, end = b'{"choices":[{"index":0,"message":{"content":"' + text.encode(), b'"},"finish_reason":"stop"}]}'
+    padding = b"x" * (most - len(start) - len(end))
+    events = await heard(call(stream=True), Answer([start + padding + end]))
+    assert [type(event) for event in events] == [Opened, Delta, Closed]
+    with pytest.raises(UpstreamError, match=f"more than {most >> 20} MiB.*ask without `stream`") as error:
+        await heard(call(stream=True), Answer([start + padding + b"x" + end]))
+    assert not error.value.retryable
+    at_once = await heard(call(stream=False), Answer([start + padding + b"x" + end]))
+    assert len(at_once) == 3
 
 
 @pytest.mark.parametrize("content_type", [SSE, "TEXT/EVENT-STREAM", ""])

@@ -226,6 +226,24 @@ async def test_a_file_in_the_middle_of_being_written_is_waited_for(tmp_path: Pat
         assert gateway.refusals == []
 
 
+async def test_a_file_that_is_emptied_while_it_is_read_is_no_mistake(tmp_path: Path) -> None:
+    async with watching(tmp_path) as gateway:
+
+        def torn() -> Config:
+            gateway.path.write_text("")
+            try:
+                return load(gateway.path, environ={}, kinds=KINDS)
+            finally:
+                gateway.path.write_text(GOOD.replace("search", "support"))
+                gateway.reload._load = gateway.load
+
+        gateway.reload._load = torn
+        gateway.path.write_text(GOOD.replace("search", "sales"))
+        await gateway.until(applied=1)
+        assert list(gateway.applied[0].settings.teams) == ["support"]
+        assert gateway.refusals == []
+
+
 async def test_a_burst_of_changes_is_one_or_two_loads(tmp_path: Path) -> None:
     async with watching(tmp_path) as gateway:
         before = gateway.loads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from pathlib import Path
 
@@ -137,6 +138,116 @@ async def test_a_client_that_closes_its_side_has_left(tmp_path: Path) -> None:
         line.writer.write_eof()
         (seen,) = await it.running.kept.count(1)
         assert seen.outcome == "aborted"
+
+
+# ---- what is no request
+
+GARBLED = {
+    "no version": b"GET /healthz HTTP/x\r\n\r\n",
+    "another protocol": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "no host": b"GET /healthz HTTP/1.1\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+    "a long line": b"GET /" + b"x" * 40_000 + b" HTTP/1.1\r\nHost: h\r\n\r\n",
+    "many lines": b"GET / HTTP/1.1\r\nHost: h\r\n" + b"a: b\r\n" * 300 + b"\r\n",
+    "a long head": b"GET / HTTP/1.1\r\nHost: h\r\n" + b"".join(b"a: %b\r\n" % (b"x" * 5000) for _ in range(8)) + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize("name", GARBLED)
+async def test_what_the_parser_refuses_is_answered_in_our_shape(tmp_path: Path, name: str, version: bytes) -> None:
+    async with case(tmp_path) as it, it.line() as line:
+        await line.send(GARBLED[name].replace(b"HTTP/1.1", b"HTTP/" + version))
+        told = await line.rest()
+        if name == "no host" and version == b"1.0":
+            assert told.startswith(b"HTTP/1.1 200 OK\r\n")
+            return
+        head, _, body = told.partition(b"\r\n\r\n")
+        large = name in {"a long line", "many lines", "a long head"}
+        status, code = (b"431 Request Header Fields Too Large", "headers_too_large") if large else (b"400 Bad Request", "invalid_request")
+        assert head.startswith(b"HTTP/1.1 " + status + b"\r\n")
+        assert {b"server: spangate", b"content-type: application/json", b"connection: close"} <= set(head.split(b"\r\n"))
+        error = json.loads(body)["error"]
+        assert (error["code"], error["type"]) == (code, "invalid_request_error")
+        assert error["doc_url"] == f"{it.running.address.url}/docs/errors/{code}"
+
+
+async def test_a_refused_client_that_goes_on_sending_still_reads_why(tmp_path: Path) -> None:
+    """Bytes that nobody takes would make the system reset the connection, and the answer would be lost."""
+    async with case(tmp_path) as it, it.line() as line:
+        await line.send(GARBLED["no host"])
+        for _ in range(20):
+            await line.send(b"x" * 50_000)
+        assert (await line.answer()).status == 400
+        assert await line.closed()
+
+
+async def test_what_is_garbled_behind_a_request_is_refused_after_its_answer(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    async with case(tmp_path, play(go, chat_answer("Hello"))) as it, it.line() as line:
+        it.rows += 1
+        await line.send(it.request())
+        await it.up.request(0)
+        await line.send(b"nothing of the kind\r\n\r\n")
+        await until(lambda: any(each._messages for each in it.running.app.server._http.connections))  # type: ignore[union-attr]
+        go.set()
+        assert (await line.answer()).status == 200
+        assert (await line.answer()).error["code"] == "invalid_request"
+        assert await line.closed()
+
+
+# ---- what follows a request
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["at once", "while it is answered"])
+@pytest.mark.parametrize("begun", [b"G", b"GET /healthz HTTP/1.1\r\nHost: h\r\n"])
+async def test_a_head_that_begins_behind_a_request_has_its_time_too(tmp_path: Path, begun: bytes, apart: bool) -> None:
+    go = asyncio.Event()
+    async with case(tmp_path, play(go, chat_answer("Hello")), server={"header_timeout": "200ms"}) as it, it.line() as line:
+        it.rows += 1
+        await line.send(it.request() + (b"" if apart else begun))
+        await it.up.request(0)
+        if apart:
+            await line.send(begun)
+            await until(lambda: any(isinstance(each, Connection) and each.waiting for each in it.running.app.server._http.connections))  # type: ignore[union-attr]
+        go.set()
+        assert (await line.answer()).status == 200
+        late = await line.answer()
+        assert (late.status, late.error["code"], late.header("connection")) == (408, "request_timeout", "close")
+        assert await line.closed()
+
+
+async def test_a_connection_between_requests_has_more_time_than_a_head(tmp_path: Path) -> None:
+    async with case(tmp_path, HELLO, server={"header_timeout": "100ms"}) as it, it.line() as line:
+        for end in (b"", b"\r\n"):  # which old clients write behind a body
+            it.rows += 1
+            await line.send(it.request() + end)
+            assert (await line.answer()).status == 200
+            (connection,) = it.running.app.server._http.connections  # type: ignore[union-attr]
+            assert isinstance(connection, Connection)
+            connection.look(asyncio.get_running_loop().time() + 60)
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "websocket", "TLS/1.2"])
+async def test_requests_behind_an_upgrade_that_is_not_taken_are_answered(tmp_path: Path, protocol: str) -> None:
+    upgrade = [("Connection", "Upgrade"), ("Upgrade", protocol)]
+    async with case(tmp_path, echo(rb"nonce-\d")) as it, it.line() as line:
+        it.rows += 4
+        await line.send(b"".join(it.request({"user": f"nonce-{number}"}, headers=upgrade * (number < 3)) for number in range(4)))
+        for number in range(4):
+            assert b"nonce-%d" % number in (await line.answer()).body
+
+
+async def test_what_follows_chunks_and_an_upgrade_can_not_be_told(tmp_path: Path) -> None:
+    """The parser throws it away and says nothing of where it began: better no answer than one to half a request."""
+    framing = [("Connection", "Upgrade"), ("Upgrade", "h2c"), ("Transfer-Encoding", "chunked")]
+    async with case(tmp_path, HELLO) as it, it.line() as line:
+        it.rows += 1
+        body = json.dumps(CHAT_WITH_M).encode()
+        chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+        await line.send(it.request(chunked, headers=framing) + it.request())
+        assert (await line.answer()).status == 200
+        assert await line.closed()
 
 
 # ---- start

@@ -35,8 +35,17 @@ def parts(telling: Telling) -> list[str]:
     return [type(part).__name__ for part in (recorder.parts if isinstance(recorder, Fanout) else [recorder])]
 
 
-def test_alone_the_console_is_told() -> None:
+NO_ROWS = "usage: {enabled: false}\n"
+
+
+def test_without_a_word_rows_are_kept() -> None:
     telling = told()
+    assert parts(telling) == ["Console", "SpoolRecorder"]
+    assert telling.rows == "spangate.duckdb"
+
+
+def test_alone_the_console_is_told() -> None:
+    telling = told(NO_ROWS)
     assert telling.recorder is CONSOLE
     assert (telling.exporting, telling.measuring, telling.usage) == (None, None, None)
     assert telling.traces.startswith("off")
@@ -44,18 +53,18 @@ def test_alone_the_console_is_told() -> None:
 
 
 def test_a_section_of_telemetry_is_enough_to_count() -> None:
-    assert parts(told("telemetry: {}")) == ["Console", "Measuring"]
+    assert parts(told(f"{NO_ROWS}telemetry: {{}}")) == ["Console", "Measuring"]
 
 
 def test_a_collector_in_the_file_is_told_everything() -> None:
-    telling = told(f"telemetry: {{otlp: {{endpoint: '{COLLECTOR}'}}}}")
+    telling = told(f"{NO_ROWS}telemetry: {{otlp: {{endpoint: '{COLLECTOR}'}}}}")
     assert parts(telling) == ["Console", "Exporting", "Pushing"]
     assert telling.traces == f"{COLLECTOR}/v1/traces"
 
 
 def test_a_collector_in_the_environment_too() -> None:
     assert told(OTEL_EXPORTER_OTLP_ENDPOINT=COLLECTOR).traces == f"{COLLECTOR}/v1/traces"
-    assert parts(told(OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{COLLECTOR}/v1/metrics")) == ["Console", "Pushing"]
+    assert parts(told(NO_ROWS, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{COLLECTOR}/v1/metrics")) == ["Console", "Pushing"]
 
 
 def test_the_console_may_be_told_of_traces() -> None:

@@ -29,6 +29,24 @@ def headers(**named: str) -> CIMultiDict[str]:
     return CIMultiDict({name.replace("_", "-"): value for name, value in named.items()})
 
 
+@pytest.mark.parametrize(
+    ("named", "base"),
+    [
+        ({"Host": "127.0.0.1:8484"}, "http://127.0.0.1:8484"),
+        ({"Host": "[::1]:8484"}, "http://[::1]:8484"),
+        ({"Host": "gateway.example", "X_Forwarded_Proto": "https"}, "https://gateway.example"),
+        ({"Host": "gateway.example", "X_Forwarded_Proto": "javascript"}, "http://gateway.example"),
+        ({}, ""),
+        ({"Host": "user:pw@gateway"}, ""),
+        ({"Host": "gateway/..?x"}, ""),
+        ({"Host": "h" * 300}, ""),
+        ({"Host": "gateway\n"}, ""),
+    ],
+)
+def test_where_a_client_has_reached_us(named: dict[str, str], base: str) -> None:
+    assert wire.base_of(headers(**named)) == base
+
+
 def test_what_routing_reads() -> None:
     call = call_of(**CHAT, stream=True, n=3, max_tokens=10, max_completion_tokens=20, stream_options={"include_usage": True})
     assert (call.model, call.op) == ("m", "chat")

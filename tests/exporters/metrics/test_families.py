@@ -58,18 +58,19 @@ def attempt(told: GenaiNames = "both", **fields: Any) -> tuple[Metrics, AttemptS
 
 ALL = {"cached": True, "cache_write": True, "reasoning": True}
 OURS = {"spangate.attempts", "http.client.request.duration"}
+TOKENS = {"spangate.tokens"}
 
 
 @pytest.mark.parametrize(("told", "expected"), [("legacy", OLD), ("v0_1", NEW), ("both", OLD | NEW)])
 def test_an_attempt_is_told_of_by_the_names_that_are_wanted(told: GenaiNames, expected: set[str]) -> None:
     metrics, _ = attempt(told, **ALL)
-    assert names(metrics.collect()) == expected | OURS
+    assert names(metrics.collect()) == expected | OURS | TOKENS
 
 
 @pytest.mark.parametrize("told", ["legacy", "v0_1", "both"])
 def test_embeddings_keep_the_old_names(told: GenaiNames) -> None:
     metrics, _ = attempt(told, operation="embeddings", streamed=False, output=False)
-    assert names(metrics.collect()) == {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"} | OURS
+    assert names(metrics.collect()) == {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"} | OURS | TOKENS
 
 
 def test_what_is_not_known_is_no_series() -> None:

@@ -130,6 +130,14 @@ def test_a_refused_call_has_no_provider() -> None:
     ]
 
 
+def test_events_that_are_no_json_are_counted() -> None:
+    seen = call(provider="up")
+    seen.notes.add("stream.malformed", events=2)
+    found = measured(seen)
+    assert value(found, semconv.STREAM_MALFORMED, {"spangate.deployment.name": "up"}) == 2
+    assert labels(found, semconv.POLICY_DECISIONS) == []
+
+
 def test_decisions_in_shadow_and_odd_words() -> None:
     seen = call()
     seen.notes.add("redact.found", verdict="modify", mode="shadow", stage="response")
@@ -193,12 +201,31 @@ def test_costs() -> None:
         return (0.25, "catalog") if attempt.outcome == "success" else None
 
     found = measured(whole_call(), answered(), cost=cost)
-    assert value(found, semconv.COST) == 0.5
+    assert sum(point.value for point in points(found, semconv.COST)) == 0.5
     assert labels(found, semconv.COST) == [
-        {"gen_ai.provider.name": "openai", "gen_ai.request.model": "m-big", "spangate.cost.source": "catalog"}
+        {"spangate.team": "search", "gen_ai.provider.name": "openai", "gen_ai.request.model": "m-big", "spangate.cost.source": "catalog"},
+        {"gen_ai.provider.name": "openai", "gen_ai.request.model": "m-big", "spangate.cost.source": "catalog"},
     ]
     assert sum(point.sum for point in points(found, semconv.USAGE_COST)) == 0.5
     assert semconv.COST.name not in names(measured(answered(), cost=lambda *_: (float("nan"), "catalog")))
+
+
+def test_tokens_by_team() -> None:
+    usage = Usage(1310, 88, cached=1000, cache_write=10, reasoning=30)
+    found = measured(answered(team="search", usage=usage), answered(team="search", usage=usage), answered(usage=usage))
+    of_search = {
+        point_labels["gen_ai.token.type"]: value(found, semconv.TEAM_TOKENS, point_labels)
+        for point_labels in labels(found, semconv.TEAM_TOKENS)
+        if point_labels.get("spangate.team") == "search"
+    }
+    assert of_search == {"input": 2620, "output": 176, "cached": 2000, "cache_write": 20, "reasoning": 60}
+    assert len(points(found, semconv.TEAM_TOKENS)) == 10
+
+
+def test_a_team_stands_on_requests_tokens_and_cost_alone() -> None:
+    found = measured(answered(team="search"), cost=lambda *_: (0.25, "catalog"))
+    told = {metric.spec.name for metric in found if any("spangate.team" in dict(point.labels) for point in metric.points)}
+    assert told == {semconv.REQUESTS.name, semconv.TEAM_TOKENS.name, semconv.COST.name}
 
 
 def test_exemplars_lead_to_the_spans() -> None:
@@ -245,7 +272,7 @@ def test_overhead_is_when_no_attempt_ran(spans: list[tuple[float, float]], expec
 
 
 SECRETS = {
-    "id": "req_canary", "organisation": "canary-org", "team": "canary-team", "key": "canary-key", "user": "canary-user",
+    "id": "req_canary", "organisation": "canary-org", "key": "canary-key", "user": "canary-user",
     "thread": "canary-thread", "reply": "canary-reply", "tags": {"canary-tag": "canary-value"}, "client_request_id": "canary-request",
     "host": "canary.example", "client_address": "10.4.3.2", "user_agent": "canary-agent", "trace_state": "canary=1",
     "config_version": "canary-version",

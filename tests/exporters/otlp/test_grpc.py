@@ -88,6 +88,24 @@ def test_a_collector_that_refuses(signal: tuple[Any, Collector, str], caplog: py
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
+def test_what_it_left_out_is_counted(signal: tuple[Any, Collector, str]) -> None:
+    name, collector, url = signal
+    answer = collector.answer()
+    field = {"traces": "rejected_spans", "logs": "rejected_log_records", "metrics": "rejected_data_points"}[name]
+    setattr(answer.partial_success, field, 3)
+    collector.answer = lambda: answer
+    sender = GrpcSender(Target(url, "grpc", timeout=5), name)
+    assert (sender.send(frame(*START, [])), sender.status) == (Result(rejected=3), "OK")
+    sender.close()
+
+
+def test_the_status_is_kept_when_the_sdk_makes_another_channel() -> None:
+    sender = GrpcSender(Target(f"http://127.0.0.1:{refusing_port()}", "grpc", timeout=0.5), "traces")
+    assert sender.send(frame(*START, [])).reason == "unavailable"
+    assert sender.status in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+    sender.close()
+
+
 def test_a_dead_collector() -> None:
     sender = GrpcSender(Target(f"http://127.0.0.1:{refusing_port()}", "grpc", timeout=0.5), "traces")
     assert sender.send(frame(*START, [])) == Result("unavailable", "gRPC call failed")

@@ -95,6 +95,14 @@ def test_what_it_takes_in_part(sink: Sink) -> None:
     assert sender(sink).send(body()) == Result(rejected=7)
 
 
+def test_the_head_of_the_last_answer_is_kept(sink: Sink) -> None:
+    sending = sender(sink)
+    assert sending.heard == {}
+    sending.send(body())
+    assert sending.heard["content-type"] == "application/x-protobuf"
+    assert "date" in sending.heard
+
+
 def test_a_mute_collector_costs_the_time_limit(sink: Sink) -> None:
     sink.mode = "mute"
     began = time.monotonic()

@@ -103,6 +103,12 @@ def test_details_that_are_nothing_are_left_out() -> None:
     assert {name for name in said if name.startswith("gen_ai.usage")} == {"gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"}
 
 
+@pytest.mark.parametrize(("unknown", "told"), [("input", {"gen_ai.usage.output_tokens": 2}), ("output", {"gen_ai.usage.input_tokens": 7})])
+def test_a_total_that_is_not_known_is_not_nought(unknown: Any, told: dict[str, int]) -> None:
+    said = only(usage=Usage(7 if unknown == "output" else 0, 2 if unknown == "input" else 0, unknown=unknown)).attributes
+    assert {name: value for name, value in said.items() if name.startswith("gen_ai.usage")} == told
+
+
 def test_an_estimate_is_called_one() -> None:
     said = only(usage=Usage(7, 2, source="estimated")).attributes
     assert (said["gen_ai.usage.input_tokens"], said["spangate.usage.source"]) == (7, "estimated")

@@ -171,6 +171,18 @@ def test_http_spans_if_they_are_wanted() -> None:
     assert (spans[2].status, spans[4].status) == (ERROR, UNSET)
 
 
+def test_an_http_span_tells_the_whole_address() -> None:
+    seen = whole_call()
+    attempt = seen.attempts[0]
+    attempt.address, attempt.port, attempt.url = "127.0.0.1", 8000, "http://127.0.0.1:8000/v1/chat/completions"
+    span = spans_of(seen, http_spans=True)[2]
+    assert {name: span.attributes[name] for name in ("server.address", "server.port", "url.full")} == {
+        "server.address": "127.0.0.1",
+        "server.port": 8000,
+        "url.full": "http://127.0.0.1:8000/v1/chat/completions",
+    }
+
+
 # ---- addresses
 
 

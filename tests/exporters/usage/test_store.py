@@ -14,8 +14,9 @@ import pytest
 from spangate.exporters.usage import spool_lines
 from spangate.exporters.usage.prices import Prices
 from spangate.exporters.usage.rows import Rows
+from spangate.exporters.usage.schema import MIGRATIONS
 from spangate.exporters.usage.spool_lines import Closing
-from spangate.exporters.usage.store import FORGET, Locked, Mark, Store, Trouble, Unfit
+from spangate.exporters.usage.store import FORGET, Locked, Mark, Store, Trouble, Unfit, version_of
 
 from accounts import ended
 
@@ -107,6 +108,34 @@ def test_texts_of_every_kind(store: Store) -> None:
 
 
 @pytest.mark.fault("STO-01")
+@pytest.mark.parametrize("name", ["spangate.duckdb", "spool.duckdb", "calls.duckdb", "main.duckdb", "temp.duckdb", 'a "b".duckdb'])
+def test_a_file_may_have_any_name(name: str, tmp_path: Path) -> None:
+    """DuckDB calls a database after its file, and finds no schema of the same name unless it is told where."""
+    for _ in range(2):
+        store = Store(tmp_path / name)
+        store.open()
+        store.move(Rows(Prices()), Mark("a", 7, [("i", "req_1", b"{}")], ["req_1"], ["b"]))
+        assert (store.progress(), store.opened()) == ({"a": 7}, {"req_1": ("i", b"{}")})
+        store.close()
+        assert version_of(tmp_path / name) == len(MIGRATIONS)
+
+
+def test_a_version_is_read_without_changing_anything(tmp_path: Path) -> None:
+    import duckdb
+
+    path = tmp_path / "usage.duckdb"
+    duckdb.connect(path).close()
+    before = path.read_bytes()
+    assert version_of(path) == 0
+    assert (path.read_bytes(), [each.name for each in tmp_path.iterdir()]) == (before, ["usage.duckdb"])
+    with holder(path) as pid, pytest.raises(Locked) as locked:
+        version_of(path)
+    assert locked.value.pid == pid
+    path.write_bytes(b"nothing of the kind" * 1000)
+    with pytest.raises(Trouble):
+        version_of(path)
+
+
 def test_another_process_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "usage.duckdb"
     store = Store(path)

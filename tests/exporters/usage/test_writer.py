@@ -53,6 +53,36 @@ async def test_a_row_within_seconds_without_being_asked(tmp_path: Path) -> None:
         assert await usage.value("SELECT count(*) FROM calls") == 1
 
 
+class Busy(Spool):
+    """Another call ends whenever the writer looks for the segment that is being written."""
+
+    calls = 0
+
+    @property
+    def active(self) -> str:
+        name = super().active
+        self.closed(ended())
+        return name
+
+    def closed(self, seen: Seen) -> None:
+        self.calls += 1
+        super().closed(seen)
+
+
+async def test_a_segment_that_is_begun_while_the_writer_looks_is_not_taken_away(tmp_path: Path) -> None:
+    """Its file would be gone under the calls that are still written to it."""
+    spool = Busy(tmp_path / "usage.duckdb.spool")
+    writer = UsageWriter(spool, Store(tmp_path / "usage.duckdb"), Prices(()))
+    writer.start()
+    for _ in range(5):
+        spool.closed(ended())
+        assert await writer.caught_up()
+    await writer.aclose()
+    spool.close()
+    async with accounts(tmp_path) as usage:
+        assert await usage.value("SELECT count(*) FROM calls") == spool.calls > 10
+
+
 async def test_a_restart_loses_and_doubles_nothing(tmp_path: Path) -> None:
     calls = []
     for _ in range(3):

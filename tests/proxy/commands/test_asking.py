@@ -149,8 +149,8 @@ def test_where_usage_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("models: {}\n", "keeps no usage: add `usage: "),
-        ("usage:\n", "keeps no usage"),
+        ("usage: {enabled: false}\n", "keeps no usage: take `usage: "),
+        ("usage:\n", "usage of .* can't be used"),
         ("usage: {path: 7}\n", "usage of .* can't be used: `spangate check -c .*` says why"),
         ("usage: {path: '${NOT_SET}'}\n", "usage of .* names a variable that isn't set here"),
         ("usage: {}\nprices: [{model: m}]\n", r"prices\[0\] of .* can't be used"),

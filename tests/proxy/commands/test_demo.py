@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,14 @@ def test_each_call_is_one_line(shown: str) -> None:
     ]
 
 
+def test_a_failure_is_told_as_the_caller_sees_it_and_as_its_trace(shown: str) -> None:
+    told = shown[shown.index("A call that fails") : shown.index("Usage by team")]
+    assert "status   502, which the client raises as openai.InternalServerError" in told
+    assert re.search(r"code +upstream_error, from the provider; try again in 2 s", told)
+    assert re.search(r"POST /v1/chat/completions  \d+ ms  502 failed", told)
+    assert re.search(r"└── chat gpt-5\.5  \d+ ms  script: error 503", told)
+
+
 def test_the_answers_are_shown(shown: str) -> None:
     assert "Certainly. The refund for order 1042 is on its way." in shown
     assert "One address for every model, one key for each team," in shown
@@ -54,17 +64,19 @@ def test_the_refusal_says_which_rule_stands_where(shown: str) -> None:
     assert re.search(r"request  req_[0-9a-f]{32}\n", shown)
 
 
-def test_usage_adds_up(shown: str) -> None:
+def test_usage_is_what_sql_says_and_adds_up(shown: str) -> None:
     rows = {
-        name: [int(cell.replace(",", "")) for cell in cells.split()[:4]]
-        for name, cells in re.findall(r"^  (search|support|interns|all) +(\d.*) ms$", shown, re.MULTILINE)
+        name: [float(cell.replace(",", "").removeprefix("$")) for cell in cells.split()]
+        for name, cells in re.findall(r"^  (search|support|interns|all) +(\d+ .*\$[\d.]+)$", shown, re.MULTILINE)
     }
-    assert rows.pop("all") == [sum(column) for column in zip(*rows.values(), strict=True)]
-    assert {name: row[1] for name, row in rows.items()} == {"support": 0, "search": 0, "interns": 3}
+    total = rows.pop("all")
+    assert total == [pytest.approx(sum(column)) for column in zip(*rows.values(), strict=True)]
+    assert {name: row[1:3] for name, row in rows.items()} == {"support": [0, 1], "search": [0, 0], "interns": [3, 0]}
+    assert total[-1] > 0, "each model has a price"
 
 
 def test_one_call_is_a_tree(shown: str) -> None:
-    tree = shown[shown.index("POST /v1/chat/completions") :]
+    tree = shown[shown.rindex("POST /v1/chat/completions") :]
     assert re.match(r"POST /v1/chat/completions  \d+ ms  200 completed", tree)
     assert re.search(r"└── chat gpt-5-mini  \d+ ms  script: 5 tokens in, 26 out, first after \d+ ms", tree)
     assert re.search(r"trace [0-9a-f]{32}\n", tree)
@@ -122,6 +134,32 @@ def test_a_signal_ends_it_and_leaves_nothing(number: signal.Signals, code: int, 
         ended = program.end()
     assert (ended.code, ended.err) == (code, "")
     assert left_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_one_that_is_kept_answers_until_a_signal_comes(number: signal.Signals, tmp_path: Path) -> None:
+    with running("demo", "--keep", folder=tmp_path) as program:
+        url = program.until("It goes on at", stdout=True).split("at ")[1].split("/v1:")[0]
+        key = re.findall(r"sg-[0-9a-f]{64}", program.until("  search  ", stdout=True))[0]
+        file = program.until("spangate sql -c", stdout=True).split("-c ")[1].split()[0]
+        program.until("goes on: calls are shown", stdout=True)
+        body = json.dumps({"model": "fast", "messages": [{"role": "user", "content": "The capital of Italy?"}]}).encode()
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/chat/completions", body, headers), timeout=5) as answer:
+            assert json.load(answer)["choices"][0]["message"]["content"] == "Rome."
+        assert "200 chat fast" in program.until("200 chat fast", stdout=True)
+        with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
+            assert b"spangate" in answer.read()
+        assert Path(file).exists()
+        program.send(number)
+        ended = program.end()
+    assert (ended.code, ended.err, ended.out.splitlines()[-1]) == (0, "", "Ended, and left nothing behind.")
+    assert left_in(tmp_path) == []
+
+
+def test_what_is_kept_and_what_runs_already_are_two_things(tmp_path: Path) -> None:
+    ran = spangate("demo", "--keep", "--against", "http://127.0.0.1:1", folder=tmp_path)
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
 
 
 def test_a_reader_that_goes_away_leaves_nothing(tmp_path: Path) -> None:

@@ -52,13 +52,42 @@ def test_a_call_is_one_line_and_its_id_gives_way(width: int) -> None:
     assert line.endswith(call.id) is (width == 200)
 
 
-def test_usage_is_summed_by_team_and_in_all() -> None:
+def test_usage_ends_with_what_it_comes_to() -> None:
     shown, out = page(80)
-    shown.usage([seen(), seen(), seen("interns"), seen("interns", "refused")])
-    rows = [line.split() for line in out.getvalue().splitlines()]
-    assert ["search", "2", "0", "2,400", "68", "0", "ms"] in rows
-    assert ["interns", "2", "1", "1,200", "34", "0", "ms"] in rows
-    assert ["all", "4", "1", "3,600", "102", "0", "ms"] in rows
+    shown.usage(["team", "calls", "cost"], [["search", "2", "$0.10"], ["interns", "1", "$0.02"], ["all", "3", "$0.12"]])
+    assert [line.split() for line in out.getvalue().splitlines() if "$" in line] == [
+        ["search", "2", "$0.10"],
+        ["interns", "1", "$0.02"],
+        ["all", "3", "$0.12"],
+    ]
+
+
+def test_a_failed_attempt_says_how() -> None:
+    shown, out = page(80)
+    call = seen(outcome="refused")
+    attempt = call.attempt("script", "gpt-5-mini")
+    attempt.outcome, attempt.status, attempt.ended = "error", 503, attempt.started
+    shown.trace(call)
+    assert "script: error 503" in out.getvalue()
+
+
+def test_a_command_to_paste_stays_whole() -> None:
+    shown, out = page(20)
+    shown.paste("usage", "spangate sql -c /a/long/path/spangate.yaml")
+    assert out.getvalue().splitlines()[-1] == "spangate sql -c /a/long/path/spangate.yaml"
+
+
+def test_what_goes_on_can_be_pasted() -> None:
+    shown, out = page(40)
+    shown.kept("http://127.0.0.1:1", {"search": "sg-1", "support": "sg-2"}, "/tmp/x/spangate.yaml", "spangate")
+    told = out.getvalue()
+    for line in (
+        "curl http://127.0.0.1:1/v1/chat/completions -H 'Authorization: Bearer sg-1'",
+        "export OPENAI_BASE_URL=http://127.0.0.1:1/v1 OPENAI_API_KEY=sg-1\n",
+        'spangate sql -c /tmp/x/spangate.yaml "SELECT * FROM usage_by_team"\n',
+        "curl http://127.0.0.1:1/metrics\n",
+    ):
+        assert line in told
 
 
 def test_a_trace_is_a_tree_of_attempts() -> None:

@@ -55,13 +55,13 @@ def test_a_call_goes_through_and_sigterm_ends_well(tmp_path: Path) -> None:
         ended = gateway.end()
     assert (line["status"], line["outcome"], line["model"], line["input_tokens"]) == (200, "completed", "fast", 2)
     assert (ended.code, ended.out, ended.err) == (0, "", "")
-    assert left_in(tmp_path) == ["spangate.yaml"]
+    assert left_in(tmp_path) == ["spangate.duckdb", "spangate.duckdb.spool", "spangate.yaml"]
     assert "".join(gateway.heard[:7]) == (
         f"spangate 0.1.0 listens on {url}\n"
         "  callers  open to programs on this machine, with any key or none\n"
         "  calls    one line each on stdout\n"
         "  traces   off (set OTEL_EXPORTER_OTLP_ENDPOINT, or telemetry.otlp.endpoint)\n"
-        "  usage    no rows (usage: {path: spangate.duckdb} keeps one a call)\n"
+        "  usage    spangate.duckdb\n"
         "  file     spangate.yaml, a change is taken within 2 s\n"
         f"export OPENAI_BASE_URL={url}\n"
     )

@@ -100,7 +100,7 @@ async def test_more_rows_than_may_be(tmp_path: Path) -> None:
 
 async def test_what_goes_wrong_is_one_line(tmp_path: Path) -> None:
     await kept(tmp_path)
-    (tmp_path / "other.yaml").write_text("models: {}\n")
+    (tmp_path / "other.yaml").write_text("usage: {enabled: false}\n")
     cases = [
         (["SELECT nothing FROM calls"], 2, 'column "nothing" not found'),
         (["SELECT 1; SELECT 2"], 2, "one SELECT is allowed"),

@@ -210,5 +210,22 @@ def test_a_key_is_not_shown() -> None:
     assert KEY not in json.dumps(settings.model_dump(mode="json"))
 
 
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("https://api.example.com/v1/", "https://api.example.com/v1/chat/completions"),
+        ("http://[::1]:8000", "http://[::1]:8000/chat/completions"),
+        (f"https://gateway.example.com/{KEY}/openai", "https://gateway.example.com/***/openai/chat/completions"),
+    ],
+)
+async def test_telemetry_knows_its_address_and_not_its_key(base_url: str, url: str) -> None:
+    client = Upstream()
+    place = OpenAI.model_validate({"kind": "openai", "api_key": KEY, "base_url": base_url}).build(Parts("up", client)).place
+    await client.aclose()
+    assert place.urls["chat"] == url
+    assert place.urls.keys() == {"chat", "completions", "embeddings"}
+    assert KEY not in repr(place)
+
+
 def test_it_is_a_kind_of_provider() -> None:
     assert Kinds().providers["openai"] is OpenAI

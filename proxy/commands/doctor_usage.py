@@ -1,0 +1,121 @@
+"""Whether rows can be written: the database, its spool, the disk, and what waits. What isn't there yet is not made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...call.amounts import show_size
+from ...exporters.usage import segments
+from ...exporters.usage.schema import MIGRATIONS
+from ...exporters.usage.settings import Usage
+from ...exporters.usage.store import Locked, Trouble, Unfit, version_of
+from ..local_socket import LONGEST, socket_path
+from .doctor_findings import Finding, off, ok, problem, warning
+from .doctor_gateway import Gateway
+from .words import count
+
+TIGHT = 100 << 20  # bytes that are left of a disk
+NARROW = 1 << 30
+
+
+def usage(settings: Usage, folder: Path, gateway: Gateway | None, other: Gateway | None = None) -> list[Finding]:
+    """All of it. `gateway`: the one that answers beside the database, which it then holds; `other`: one that answers at the port."""
+    if not settings.enabled:
+        return [off("usage", "no rows are kept", "take `usage: {enabled: false}` out for one of each call")]
+    path = folder / settings.path
+    spool = path.with_name(f"{path.name}.spool")
+    return [
+        database(path, gateway, other),
+        *_socket(path),
+        *spooled(spool, settings, gateway),
+        disk(path, shutil.disk_usage(standing(path)).free),
+    ]
+
+
+def database(path: Path, gateway: Gateway | None, other: Gateway | None = None) -> Finding:
+    """Whether the writer can have it."""
+    if gateway is not None:
+        told = gateway.usage_problem
+        return (
+            problem("database", f"the gateway says: {told[:300]}", "mend that; it tries again")
+            if told
+            else ok("database", f"{path} is written by the gateway that runs")
+        )
+    if (wrong := unwritable(path.parent)) is not None:
+        return problem("database", f"{path} can't be written ({wrong})", "choose another usage.path, or give this user the right to it")
+    if not path.exists():
+        return ok("database", f"{path} can be made")
+    try:
+        os.close(os.open(path, os.O_RDWR))
+        version = version_of(path)
+    except Locked as error:
+        who = f"process {error.pid}" if error.pid else "another process"
+        if other is not None:
+            return ok("database", f"{path} is held by {who}, as by the gateway at {other.place}")
+        return problem(
+            "database", f"{path} is held by {who}, which is no gateway that answers", "end it: rows wait in the spool until then"
+        )
+    except (Trouble, Unfit) as error:
+        return problem("database", f"{path} can't be opened: {error}", "move it away: a new one is made")
+    except OSError as error:
+        return problem(
+            "database", f"{path} can't be written ({error.strerror})", "choose another usage.path, or give this user the right to it"
+        )
+    if version > len(MIGRATIONS):
+        return problem("database", f"{path} was written by a newer spangate", "update this one")
+    older = f"; the next start brings it from version {version} to {len(MIGRATIONS)}" if version < len(MIGRATIONS) else ""
+    return ok("database", f"{path} can be written{older}")
+
+
+def _socket(path: Path) -> Iterator[Finding]:
+    if len(os.fsencode(socket_path(path))) > LONGEST:
+        yield warning(
+            "socket", f"{path} is too long for a socket", "`spangate sql` can't ask while the gateway runs: choose a shorter usage.path"
+        )
+
+
+def spooled(folder: Path, settings: Usage, gateway: Gateway | None) -> Iterator[Finding]:
+    """Whether the spool can be written, and what waits there."""
+    if (wrong := unwritable(folder)) is not None:
+        yield problem("spool", f"{folder} can't be written ({wrong}): calls would leave no rows", "give this user the right to it")
+        return
+    waiting, size = len(segments.found(folder)), segments.size_of(folder)
+    bad = len(list(folder.glob("*.bad")))
+    if size > settings.max_spool // 2:
+        told = f"{show_size(size)} wait, of at most {show_size(settings.max_spool)}"
+        yield warning("spool", told, "what doesn't fit is lost: see the line database")
+    elif size and gateway is None:
+        yield ok("spool", f"{size:,} bytes in {count(waiting, 'segment')} wait for the next start")
+    else:
+        yield ok("spool", f"{folder} can be written, and {f'{size:,} bytes' if size else 'nothing'} wait{'' if size else 's'}")
+    if bad:
+        yield warning("spool", f"{count(bad, 'file')} of rows that could not be read", f"look at them, then delete {folder}/*.bad")
+
+
+def disk(path: Path, free: int) -> Finding:
+    """Whether there is room."""
+    told = f"{free / 2**30:,.1f} GiB free" if free >= NARROW else f"{free >> 20:,} MiB free"
+    if free < TIGHT:
+        return problem("disk", f"{told} where {path} lies", "make room: rows are lost when it is full")
+    return warning("disk", f"{told} where {path} lies", "make room soon") if free < NARROW else ok("disk", told)
+
+
+def standing(path: Path) -> Path:
+    """The nearest folder above a path that is there."""
+    return next((each for each in path.absolute().parents if each.is_dir()), Path("/"))
+
+
+def unwritable(folder: Path) -> str | None:
+    """Why no file can be made in a folder, or the folder itself; None: it can. Nothing is left there."""
+    there = folder.absolute()
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    try:
+        with tempfile.TemporaryFile(dir=there, prefix=".spangate-"):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
