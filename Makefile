@@ -6,7 +6,7 @@ PIP     := $(BIN)/python -P -m pip --quiet --disable-pip-version-check --no-inpu
 PYTEST  := $(BIN)/pytest
 WANTED  := python3.13 python3.12 python3.11 python3.14 python3
 CAN     := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
-ROOMS   := call exporters policies proxy
+ROOMS   := agent call exporters policies proxy
 RUNTIME := $(VENV)/.runtime
 DEV     := $(VENV)/.dev
 
@@ -118,7 +118,7 @@ $(DEV): $(RUNTIME) lock/dev.txt
 	@touch $@
 
 # The package under its import name, for tools that look at files: mypy, import-linter.
-.types: __init__.py
+.types: __init__.py Makefile
 	@mkdir -p .types/spangate
 	@for part in __init__.py py.typed $(ROOMS); do ln -sfn ../../$$part .types/spangate/$$part; done
 	@touch $@

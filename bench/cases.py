@@ -76,6 +76,7 @@ class Sample:
     transit_p99: float
     cpu: float
     rss: float
+    lost: float = 0.0
 
     @property
     def per_second(self) -> float:
@@ -110,7 +111,7 @@ def measure(driver: Path, folder: Path, proxy: Proxy, case: Case, seconds: float
         print(f"{proxy.name}, {case.name}: {told['failed']} failed; {ran.stderr}")
     figures: dict[str, Any] = {name: told[name] / 1000 if told["answered"] else math.nan for name in TIMES}
     figures |= {name: told[name] for name in ("answered", "failed", "seconds", "events")}
-    return Sample(proxy=proxy.name, case=case.name, round=turn, cpu=used, rss=proxy.peak_rss(), **figures)
+    return Sample(proxy=proxy.name, case=case.name, round=turn, cpu=used, rss=proxy.peak_rss(), lost=proxy.lost(), **figures)
 
 
 def _json(value: object) -> bytes:

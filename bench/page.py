@@ -30,8 +30,9 @@ this page and with nothing else.
 
 - A model server without a model (`bench/mock.c`) answers at once, or streams chunks at a set pace. A driver (`bench/load.c`) keeps a
   number of connections busy: each asks again when its answer has ended.
-- spangate runs with one worker as in production: a team, a virtual key, one model with one target, the line a call on. nginx runs
-  with one worker, connections to the server kept open, no buffering of answers, no log.
+- spangate runs with one worker: a team, a virtual key, one model with one target, the line a call on. "spangate" is the gateway
+  alone; "everything" tells all there is to tell: two exported spans a call, metrics, a row in DuckDB. What it tells in the background
+  is waited for and counted. nginx runs with one worker, connections to the server kept open, no buffering of answers, no log.
 - {pinning}
 - All are measured in turn, round after round, and a figure is the median of the rounds. The first pass over all cases warms up and
   is not counted.
@@ -160,7 +161,7 @@ def goals(lines: Sequence[Line]) -> list[str]:
 
 
 def amount(value: float, unit: str) -> str:
-    written = f"{value:.0f}" if unit in {"", "MiB"} else f"{value:.2f}"
+    written = f"{value:.0f}" if unit in {"", "MiB", "%"} else f"{value:.2f}"
     return f"{written} {unit}".strip()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -13,6 +13,7 @@ from memory import Held, Refusals
 Figure = Callable[[Sample], float]
 
 BASE_RSS = 90.0
+EVERYTHING_RSS = 150.0
 PER_BYTE_HELD = 2.2
 
 
@@ -49,10 +50,10 @@ class Run:
         values = [figure(sample) for sample in self.of(proxy, case)]
         return median(values) if values else math.nan
 
-    def ratio(self, case: str, figure: Figure, base: str) -> float:
-        """spangate's median by the other's."""
+    def ratio(self, case: str, figure: Figure, base: str, proxy: str = "spangate") -> float:
+        """The proxy's median by the other's."""
         divisor = self.median(base, case, figure)
-        return self.median("spangate", case, figure) / divisor if divisor else math.nan
+        return self.median(proxy, case, figure) / divisor if divisor else math.nan
 
     def added(self, proxy: str, case: str, figure: Figure) -> float:
         """What a proxy adds to a direct connection."""
@@ -63,22 +64,53 @@ def lines(run: Run) -> list[Line]:
     """The goals that the cases of this run can show."""
     if "spangate" not in run.proxies:
         return []
-    found = against_nginx(run) if "nginx" in run.proxies else against_direct(run)
+    found = against_nginx(run, "spangate", SPINE) if "nginx" in run.proxies else against_direct(run)
     if "one" in run.cases:
         found.append(Line("added median latency, 1 connection", run.added("spangate", "one", lambda sample: sample.p50), "ms", 0.5))
-    peak = max(sample.rss for sample in run.samples if sample.proxy == "spangate")
-    found.append(Line("memory after all cases, at its highest", peak, "MiB", BASE_RSS))
+    found.append(Line("memory after all cases, at its highest", peak(run, "spangate"), "MiB", BASE_RSS))
+    if "everything" in run.proxies:
+        found += everything(run)
     found.append(Line("answers that failed", sum(sample.failed for sample in run.samples), "", 0))
     return found
 
 
-def against_nginx(run: Run) -> list[Line]:
-    goals: Sequence[tuple[str, str, Figure, float]] = (
-        ("whole16", "CPU per short answer, 16 connections", lambda sample: sample.cpu_per_1000, 12),
-        ("paced64", "CPU per paced chunk, 64 streams", lambda sample: sample.cpu_per_1000_events, 4),
-        ("prompt16", "CPU per 100 KB prompt, 16 connections", lambda sample: sample.cpu_per_1000, 5),
-    )
-    return [Line(words, run.ratio(case, figure, "nginx"), "× nginx", goal) for case, words, figure, goal in goals if case in run.cases]
+def cpu_of(case: str) -> Figure:
+    """Streams are counted by events, whole answers by answers."""
+    return (lambda sample: sample.cpu_per_1000_events) if case.startswith("paced") else (lambda sample: sample.cpu_per_1000)
+
+
+def peak(run: Run, proxy: str) -> float:
+    return max(sample.rss for sample in run.samples if sample.proxy == proxy)
+
+
+CPU = {
+    "whole16": "CPU per short answer, 16 connections",
+    "paced64": "CPU per paced chunk, 64 streams",
+    "prompt16": "CPU per 100 KB prompt, 16 connections",
+}
+SPINE = {"whole16": 12.0, "paced64": 4.0, "prompt16": 5.0}
+EVERYTHING = {"whole16": 20.0, "paced64": 5.0, "prompt16": 7.0}
+ADDED = 60.0  # per cent of the spine's CPU, for a short answer
+
+
+def against_nginx(run: Run, proxy: str, goals: Mapping[str, float], words: str = "") -> list[Line]:
+    return [
+        Line(f"{words}{CPU[case]}", run.ratio(case, cpu_of(case), "nginx", proxy), "× nginx", goal)
+        for case, goal in goals.items()
+        if case in run.cases
+    ]
+
+
+def everything(run: Run) -> list[Line]:
+    """Two exported spans a call, metrics, a row, a key."""
+    found = against_nginx(run, "everything", EVERYTHING, "everything on: ") if "nginx" in run.proxies else []
+    if "whole16" in run.cases:
+        added = run.ratio("whole16", cpu_of("whole16"), "spangate", "everything") * 100 - 100
+        found.append(Line("telemetry and usage add to the CPU of a short answer", added, "%", ADDED))
+    lost = max(sample.lost for sample in run.samples if sample.proxy == "everything")
+    found.append(Line("everything on: spans, points and rows lost", lost, "", 0))
+    found.append(Line("everything on: memory after all cases, at its highest", peak(run, "everything"), "MiB", EVERYTHING_RSS))
+    return found
 
 
 def against_direct(run: Run) -> list[Line]:

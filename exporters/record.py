@@ -5,7 +5,8 @@ the plain records here, OpenTelemetry's spans and log events without its SDK.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -30,19 +31,27 @@ class Shared:
     def __init__(self, said: Said) -> None:
         self.said = said
 
-    def begin(self) -> Begun:
-        """A span's own attributes, which begin with these. What follows has names that these don't have."""
-        begun = Begun(self.said)
-        begun.shared = self
-        return begun
 
+class Begun(Mapping[str, Value]):
+    """Attributes of one span: what it shares with others, then its own, under other names."""
 
-class Begun(Said):
-    """Attributes of one span of which the first are Shared."""
+    __slots__ = ("own", "shared")
 
-    __slots__ = ("shared",)
+    def __init__(self, shared: Shared, own: Said) -> None:
+        self.shared = shared
+        self.own = own
 
-    shared: Shared
+    def __getitem__(self, name: str) -> Value:
+        return self.own[name] if name in self.own else self.shared.said[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self.shared.said, self.own)
+
+    def __len__(self) -> int:
+        return len(self.shared.said) + len(self.own)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 INTERNAL: Final = 1

@@ -56,6 +56,8 @@ async def read_body(raw: bytes) -> Body:
     try:
         fields: Mapping[str, msgspec.Raw] = _fields(raw)
     except (msgspec.DecodeError, RecursionError) as error:
+        if len(raw) > _SLICE:
+            await asyncio.sleep(0)
         if b"\\ud" not in raw and b"\\uD" not in raw:
             raise _refusal(raw, error) from None
         return await _with_surrogates(raw)

@@ -55,24 +55,23 @@ class Pairs:
 
     def encode(self, attributes: Mapping[str, Any], field: bytes, count: int | None = None) -> tuple[bytes, int]:
         """At most `count` of them as a repeated field with that tag, and how many had to be left out."""
+        if attributes.__class__ is Begun:
+            shared, own = attributes.shared, attributes.own
+            if count is None or len(shared.said) + len(own) <= count:
+                first, dropped = self._shared.get((shared, field)) or self._first(shared, field)
+                rest, number = self._encode(own.items(), field)
+                return first + rest, dropped + len(own) - number
         items: Any = attributes.items()
         if count is not None and len(attributes) > count:
             items = list(items)[len(attributes) - count :]  # the newest, as the SDK does
-        elif attributes.__class__ is Begun:
-            first, dropped = self._first(attributes.shared, field)
-            own = list(items)[len(attributes.shared.said) :]
-            rest, number = self._encode(own, field)
-            return first + rest, dropped + len(own) - number
         encoded, number = self._encode(items, field)
         return encoded, len(attributes) - number
 
     def _first(self, shared: Shared, field: bytes) -> tuple[bytes, int]:
         """What many spans begin with, and how many of it had to be left out."""
-        found = self._shared.get((shared, field))
-        if found is None:
-            encoded, number = self._encode(shared.said.items(), field)
-            found = encoded, len(shared.said) - number
-            keep(self._shared, (shared, field), found, self._kept)
+        encoded, number = self._encode(shared.said.items(), field)
+        found = encoded, len(shared.said) - number
+        keep(self._shared, (shared, field), found, self._kept)
         return found
 
     def _encode(self, items: Iterable[tuple[str, Any]], field: bytes) -> tuple[bytes, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 import msgspec
@@ -42,7 +42,7 @@ def _written(value: Any, name: str = "") -> Any:
         return f"{value:0{32 if name == 'trace_id' else 16}x}"
     if isinstance(value, msgspec.Struct):
         return _written({each: getattr(value, each) for each in value.__struct_fields__})
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {text(key).decode(): _written(inside, key) for key, inside in value.items()}
     if isinstance(value, list | tuple):
         return [_written(inside) for inside in value]

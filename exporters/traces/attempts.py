@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from ...call.events import Usage
 from ...call.seen import Attempt, Seen
 from .. import semconv
-from ..record import CLIENT, ERROR, UNSET, WARN, LogRecord, Said, Shared, Span, Value
+from ..record import CLIENT, ERROR, UNSET, WARN, Begun, LogRecord, Said, Shared, Span, Value
 from . import outcomes
 
 WORD = 64  # characters of a parameter that should be one word
@@ -50,16 +50,15 @@ def span(seen: Seen, attempt: Attempt, before: Attempt | None, labels: Mapping[s
         attempt.answered_model, attempt.finish, usage.source if usage is not None else "none", attempt.number, attempt.reason,
         attempt.outcome or "cancelled", error, outcomes.attempt_broken_by(attempt, seen), seen.organisation, seen.team, seen.key,
     )  # fmt: skip
-    said = _shared(common).begin()
+    own = _asked(attempt) if attempt.request else {}
     if seen.thread:
-        said[semconv.GEN_AI_CONVERSATION_ID] = seen.thread
-    if attempt.request:
-        said.update(_asked(attempt))
-    _answered(said, attempt, operation)
+        own[semconv.GEN_AI_CONVERSATION_ID] = seen.thread
+    _answered(own, attempt, operation)
     if attempt.reason == "fallback" and before is not None:
-        said[semconv.FALLBACK_FROM] = before.provider
-        said[semconv.FALLBACK_REASON] = outcomes.fallback(before)
-    said.update(labels)
+        own[semconv.FALLBACK_FROM] = before.provider
+        own[semconv.FALLBACK_REASON] = outcomes.fallback(before)
+    if labels:
+        own.update(labels)
     return Span(
         trace_id=seen.trace_id,
         span_id=attempt.span_id,
@@ -67,7 +66,7 @@ def span(seen: Seen, attempt: Attempt, before: Attempt | None, labels: Mapping[s
         kind=CLIENT,
         start=attempt.started_ns,
         end=ended_at(seen, attempt),
-        attributes=said,
+        attributes=Begun(_shared(common), own),
         parent_id=seen.span_id,
         trace_state=seen.trace_state,
         status=ERROR if error else UNSET,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...call.seen import Attempt, Seen
 from .. import semconv
-from ..record import ERROR, SERVER, UNSET, Link, LogRecord, Said, Shared, Span, Value
+from ..record import ERROR, SERVER, UNSET, Begun, Link, LogRecord, Said, Shared, Span, Value
 from . import attempts, decisions, outcomes
 
 AGENT = 256  # characters of a user agent
@@ -106,12 +106,10 @@ def _server(seen: Seen, labels: Mapping[str, Value]) -> Span:
         seen.user_agent[:AGENT], seen.op, seen.model, seen.stream, seen.status, seen.outcome or "", error, seen.error_code,
         outcomes.refusal(seen), outcomes.call_broken_by(seen), len(seen.attempts), seen.organisation, seen.team, seen.key,
     )  # fmt: skip
-    said = _shared(common).begin()
-    said[semconv.REQUEST_ID] = seen.id
-    said.update(labels)
+    own: Said = {semconv.REQUEST_ID: seen.id, **labels}
     events = decisions.events_of(seen, at) if len(seen.notes) else ()
     if events:
-        said |= decisions.summary_of(seen)
+        own |= decisions.summary_of(seen)
     return Span(
         trace_id=seen.trace_id,
         span_id=seen.span_id,
@@ -119,7 +117,7 @@ def _server(seen: Seen, labels: Mapping[str, Value]) -> Span:
         kind=SERVER,
         start=seen.started_ns,
         end=at,
-        attributes=said,
+        attributes=Begun(_shared(common), own),
         parent_id=seen.parent_span_id,
         remote=bool(seen.parent_span_id),
         trace_state=seen.trace_state,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +25,7 @@ import memory
 import processes
 from cases import CASES, Case, Sample, measure
 from page import Machine, Outcome, page, table, terminal
-from proxies import Proxy
+from proxies import LOST, Proxy
 from steps import Watch, step_name
 from verdict import Line, Run, lines, memory_lines
 
@@ -173,6 +174,32 @@ def test_a_goal_is_met_or_missed() -> None:
     assert [line.verdict for line in lines(met)] == ["PASS"] * 6
     slow = Run([*yardsticks, *(of("spangate", case, events=1000, cpu=13.0, p50=0.7, rss=91.0, failed=1) for case in fast)])
     assert [line.verdict for line in lines(slow)] == ["FAIL"] * 6
+
+
+def test_everything_on_is_judged_beside_nginx_and_beside_the_spine() -> None:
+    cases = ("whole16", "prompt16", "paced64")
+    others = [of(proxy, case, events=1000, cpu=cpu) for proxy, cpu in (("nginx", 1.0), ("spangate", 3.0)) for case in cases]
+    met = Run([*others, *(of("everything", case, events=1000, cpu=4.8, rss=150.0) for case in cases)])
+    judged = {line.words: line for line in lines(met) if "everything" in line.words or "add" in line.words}
+    assert [line.verdict for line in judged.values()] == ["PASS"] * 6
+    assert judged["telemetry and usage add to the CPU of a short answer"].measured == pytest.approx(60)
+    slow = Run([*others, *(of("everything", case, events=1000, cpu=21.0, rss=151.0, lost=1.0) for case in cases)])
+    assert [line.verdict for line in lines(slow) if line.words in judged] == ["FAIL"] * 6
+
+
+def test_everything_tells_a_collector_and_loses_nothing(bench: Bench) -> None:
+    (sample,) = bench.rounds(["everything"], [CASES[1]], 1, 0.3)
+    assert (sample.failed, sample.lost) == (0, 0)
+    with bench.started(["everything"]) as (proxy,):
+        measure(bench.driver, bench.folder, proxy, CASES[1], 0.1)
+        connection = HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+        connection.request("GET", "/metrics")
+        told = connection.getresponse().read().decode()
+        connection.close()
+    assert float(told.partition('spangate_usage_records_total{outcome="written"} ')[2].split()[0]) > 16
+    assert LOST.findall(
+        'spangate_usage_records_total{outcome="dropped"} 3\nspangate_telemetry_dropped_total{signal="logs"} 4'
+    ) == ["3", "4"]
 
 
 def test_what_was_not_measured_does_not_pass() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("call", "proxy", "policies", "exporters")
+ROOMS = ("call", "proxy", "policies", "exporters", "agent")
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Middlewares, one module each: settings, behaviour, words."""

@@ -1,0 +1,1 @@
+"""Models that an agent can ask: one module each, all of one shape (base.py)."""

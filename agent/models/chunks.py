@@ -1,0 +1,112 @@
+"""From OpenAI's chat completion chunks to pieces of an answer. Pure; every model that speaks that dialect stands on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...call.events import Usage, dicts
+from ..messages.blocks import Block, TextBlock, ThinkingBlock, ToolCallBlock, new_id
+from ..messages.msg import ChatUsage
+from ..settings import FinishedReason
+from .response import ChatResponse, Gathered
+
+REASONING = ("reasoning_content", "reasoning")
+_KNOWN = {"role", "content", "refusal", "tool_calls", "function_call", *REASONING}
+
+
+class ChatPieces:
+    """The pieces of one answer, made of chunks, whole or not. `last` is the whole of it."""
+
+    def __init__(self, model: str = "") -> None:
+        self.model = model
+        self.id = new_id()
+        self.finish: str | None = None
+        self.usage: ChatUsage | None = None
+        self._gathered = Gathered()
+        self._calls: dict[int, ToolCallBlock] = {}
+        self._text, self._thinking = new_id(), new_id()
+        self._beside: dict[str, Any] = {}
+
+    def add(self, chunk: Mapping[str, Any]) -> ChatResponse | None:
+        """The piece that this chunk (or whole completion) brings, if it says anything."""
+        self.model = chunk.get("model") or self.model
+        usage = chunk.get("usage")
+        if isinstance(usage, Mapping):
+            self.usage = usage_of(usage)
+        blocks: list[Block] = []
+        for choice in dicts(chunk.get("choices")):
+            if choice.get("index", 0) != 0:
+                continue  # an agent goes on with one answer
+            said = choice.get("delta") or choice.get("message")
+            if isinstance(said, Mapping):
+                blocks += self._blocks(said)
+            self.finish = choice.get("finish_reason") or self.finish
+        if not blocks:
+            return None
+        piece = ChatResponse(blocks, is_last=False, id=self.id, model=self.model)
+        self._gathered.add(piece)
+        return piece
+
+    def _blocks(self, said: Mapping[str, Any]) -> list[Block]:
+        blocks: list[Block] = []
+        for field in REASONING:
+            if isinstance(said.get(field), str) and said[field]:
+                blocks.append(ThinkingBlock(said[field], self._thinking, {"chat": {"field": field}}))
+                break
+        if isinstance(said.get("content"), str) and said["content"]:
+            blocks.append(TextBlock(said["content"], self._text))
+        if isinstance(said.get("refusal"), str) and said["refusal"]:
+            blocks.append(TextBlock(said["refusal"], f"{self._text}-refusal", {"chat": {"refusal": True}}))
+        for number, call in enumerate(dicts(said.get("tool_calls"))):
+            blocks.append(self._call(call.get("index", number), call))
+        self._beside |= {name: value for name, value in said.items() if name not in _KNOWN and value not in (None, [], "")}
+        return blocks
+
+    def _call(self, index: int, call: Mapping[str, Any]) -> ToolCallBlock:
+        function = call.get("function")
+        function = function if isinstance(function, Mapping) else {}
+        known = self._calls.get(index)
+        # A provider that gives every call index 0 starts a new one with a new id.
+        if known is not None and call.get("id") and call["id"] != known.id and function.get("name"):
+            known, index = None, len(self._calls)
+        arguments = function.get("arguments") or ""
+        if known is None:
+            taken = {each.id for each in self._calls.values()}
+            call_id = call.get("id") if call.get("id") not in taken else None
+            known = ToolCallBlock(call_id or f"call_{new_id()[:24]}", function.get("name") or "", arguments)
+            self._calls[index] = known
+            return known
+        return ToolCallBlock(known.id, known.name, arguments)
+
+    def last(self) -> ChatResponse:
+        """The whole answer."""
+        content = self._gathered.content
+        if self._beside and content:
+            content[0].extra["chat.message"] = dict(self._beside)
+        finish = self.finish
+        return ChatResponse(content, True, self.id, self.usage, FinishedReason.COMPLETED, finish, self.model)
+
+
+def usage_of(usage: Mapping[str, Any]) -> ChatUsage:
+    """Usage as OpenAI writes it. What makes no sense counts as nothing."""
+    input_details, output_details = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    return ChatUsage(
+        _count(usage, "prompt_tokens"),
+        _count(usage, "completion_tokens"),
+        _count(input_details, "cached_tokens"),
+        _count(input_details, "cache_write_tokens"),
+        _count(output_details, "reasoning_tokens"),
+    )
+
+
+def _count(figures: Any, name: str) -> int:
+    value = figures.get(name) if isinstance(figures, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def chat_usage(usage: Usage | None) -> ChatUsage | None:
+    """The proxy's words for usage in the agent's."""
+    if usage is None:
+        return None
+    return ChatUsage(usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning, usage.source)

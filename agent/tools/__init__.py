@@ -1,0 +1,1 @@
+"""Tools: what they are, how their arguments are read, and how one is run."""

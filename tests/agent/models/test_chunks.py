@@ -1,0 +1,65 @@
+"""agent/models/chunks.py: from OpenAI's chunks to pieces, also where a provider has its own ideas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spangate.agent import ChatUsage, TextBlock
+from spangate.agent.messages.chat import to_chat
+from spangate.agent.messages.msg import Msg
+from spangate.agent.models.chunks import ChatPieces, chat_usage, usage_of
+from spangate.call.events import Usage
+
+
+def delta(index: int = 0, finish: str | None = None, **said: Any) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": said, "finish_reason": finish}]}
+
+
+def whole(*chunks: dict[str, Any]) -> Any:
+    pieces = ChatPieces("m")
+    for chunk in chunks:
+        pieces.add(chunk)
+    return pieces.last()
+
+
+def test_a_provider_that_gives_every_call_index_0() -> None:
+    first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
+    last = whole(delta(tool_calls=[first]), delta(tool_calls=[{**first, "id": "b"}], finish="tool_calls"))
+    assert [(call.id, call.input) for call in last.tool_calls] == [("a", "{}"), ("b", "{}")]
+
+
+def test_a_call_without_an_id_gets_one() -> None:
+    [call] = whole(delta(tool_calls=[{"function": {"name": "f", "arguments": ""}}])).tool_calls
+    assert call.id.startswith("call_")
+
+
+def test_other_choices_odd_chunks_and_refusals() -> None:
+    last = whole(delta(1, content="no"), {"choices": None}, {"choices": [{}]}, {}, delta(refusal="I won't."), delta(finish="stop"))
+    assert (last.text, last.finish) == ("I won't.", "stop")
+
+
+def test_what_a_provider_says_beside_goes_back_to_it() -> None:
+    last = whole(delta(content="a"), delta(annotations=[{"url": "x"}], finish="stop"))
+    [message] = to_chat([Msg("a", last.content, "assistant")])
+    assert message == {"role": "assistant", "content": "a", "annotations": [{"url": "x"}]}
+    assert isinstance(last.content[0], TextBlock)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({}, ChatUsage()),
+        ({"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 2}}, ChatUsage(5, 7, 2)),
+        ({"prompt_tokens": -1, "completion_tokens": True, "prompt_tokens_details": 3, "completion_tokens_details": None}, ChatUsage()),
+        ({"completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 1}}, ChatUsage(0, 3, 0, 0, 1)),
+    ],
+)
+def test_usage(given: dict[str, Any], read: ChatUsage) -> None:
+    assert usage_of(given) == read
+
+
+def test_the_proxys_usage() -> None:
+    assert chat_usage(Usage(1, 2, 3, 4, 5, "estimated")) == ChatUsage(1, 2, 3, 4, 5, "estimated")
+    assert chat_usage(None) is None

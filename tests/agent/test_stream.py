@@ -1,0 +1,334 @@
+"""agent/stream.py: events in order, and a reply that is left, interrupted, late or broken leaves everything closed and valid."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from spangate.agent import (
+    Agent,
+    AgentEvent,
+    DeadlineExceeded,
+    MiddlewareBase,
+    MiddlewareFault,
+    ReplyEndEvent,
+    ReplyFinishedReason,
+    ReplyStream,
+    ScriptedModel,
+    calls,
+    tool,
+)
+from spangate.call.errors import UpstreamError
+
+
+async def types(stream: ReplyStream) -> list[str]:
+    return [event.type async for event in stream]
+
+
+async def heard(stream: ReplyStream, events: list[AgentEvent]) -> None:
+    async for event in stream:
+        events.append(event)  # noqa: PERF401 - what came before a failure counts
+
+
+async def test_the_order_of_events() -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    model = ScriptedModel.saying({"reasoning": "hm", "text": "so", "tool_calls": [{"name": "look"}]}, "done")
+    stream = Agent("a", None, model, [look]).stream("?")
+    events = [event async for event in stream]
+    assert [event.type for event in events] == [
+        "REPLY_START",
+        "MODEL_CALL_START",
+        *("THINKING_BLOCK_START", "THINKING_BLOCK_DELTA", "THINKING_BLOCK_END"),
+        *("TEXT_BLOCK_START", "TEXT_BLOCK_DELTA", "TEXT_BLOCK_END"),
+        *("TOOL_CALL_START", "TOOL_CALL_DELTA", "TOOL_CALL_END"),
+        "MODEL_CALL_END",
+        *("TOOL_RESULT_START", "TOOL_RESULT_TEXT_DELTA", "TOOL_RESULT_END"),
+        "MODEL_CALL_START",
+        *("TEXT_BLOCK_START", "TEXT_BLOCK_DELTA", "TEXT_BLOCK_END"),
+        "MODEL_CALL_END",
+        "REPLY_END",
+    ]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert {event.reply_id for event in events} == {stream.reply_id}
+    assert stream.message is not None
+    assert stream.message.text == "done"
+    assert [event async for event in stream] == [], "it is told once"
+
+
+async def test_a_whole_answer_is_told_as_blocks_too() -> None:
+    streamed = await types(Agent("a", None, ScriptedModel.saying("one")).stream("?"))
+    assert await types(Agent("a", None, ScriptedModel.saying("one", stream=False)).stream("?")) == streamed
+
+
+@pytest.mark.parametrize(
+    "after", ["REPLY_START", "MODEL_CALL_START", "TEXT_BLOCK_DELTA", "TOOL_CALL_START", "TOOL_RESULT_START", "MODEL_CALL_END"]
+)
+async def test_whoever_leaves_early_leaves_a_valid_history(after: str) -> None:
+    @tool
+    async def slow() -> str:
+        """Slow."""
+        await asyncio.sleep(5)
+        return ""
+
+    both = {"text": "let me look", "tool_calls": [{"name": "slow"}, {"name": "slow"}]}
+    model = ScriptedModel([{"when": {"contains": "second"}, "answer": {"text": "well"}}, {"answer": both}])
+    agent = Agent("a", None, model, [slow], thread="t")
+    async with agent.stream("first") as stream:
+        async for event in stream:
+            if event.type == after:
+                break
+    assert stream.message is None
+    await agent("second")
+    said = model.calls[-1]["messages"]
+    open_calls = [call["id"] for message in said for call in message.get("tool_calls", ())]
+    assert open_calls == [message["tool_call_id"] for message in said if message["role"] == "tool"]
+    assert said[-1]["content"] == "second"
+
+
+async def test_an_interrupt_from_another_task_ends_the_reply_in_good_order() -> None:
+    running = asyncio.Event()
+
+    @tool
+    async def quick() -> str:
+        """Quick."""
+        return "done"
+
+    @tool
+    async def forever() -> str:
+        """Never ends."""
+        running.set()
+        await asyncio.Event().wait()
+        return ""
+
+    model = ScriptedModel.saying({"tool_calls": [{"name": "quick"}, {"name": "forever"}]})
+    stream = Agent("a", None, model, [quick, forever]).stream("go")
+
+    async def stop() -> None:
+        await running.wait()
+        stream.interrupt()
+        stream.interrupt()
+
+    stopping = asyncio.create_task(stop())
+    events = [event async for event in stream]
+    await stopping
+    assert [(event.type, getattr(event, "state", "")) for event in events if event.type == "TOOL_RESULT_END"] == [
+        ("TOOL_RESULT_END", "success"),
+        ("TOOL_RESULT_END", "interrupted"),
+    ]
+    assert isinstance(events[-1], ReplyEndEvent)
+    assert events[-1].finished_reason is ReplyFinishedReason.INTERRUPTED
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    results = [block for msg in stream.view.state.context for block in msg.content if block.type == "tool_result"]
+    assert [block.state for block in results] == ["success", "interrupted"]
+
+
+async def test_an_interrupt_while_the_reader_has_its_turn() -> None:
+    model = ScriptedModel.saying("one two three four")
+    async with Agent("a", None, model).stream("go") as stream:
+        seen = []
+        async for event in stream:
+            seen.append(event.type)
+            if event.type == "TEXT_BLOCK_DELTA":
+                stream.interrupt()
+            await asyncio.sleep(0)
+    assert seen[-2:] == ["TEXT_BLOCK_END", "REPLY_END"]
+    assert seen.count("TEXT_BLOCK_DELTA") <= 2
+    assert stream.message is not None
+    assert stream.message.finished_reason is ReplyFinishedReason.INTERRUPTED
+    assert stream.message.text.startswith("one")
+
+
+class Slow(MiddlewareBase):
+    async def on_reply(self, agent: Any, input_kwargs: Any, next_handler: Any) -> AsyncIterator[Any]:
+        await asyncio.sleep(5)
+        async for event in next_handler():
+            yield event
+
+
+class KeepsEnds(MiddlewareBase):
+    async def on_reply(self, agent: Any, input_kwargs: Any, next_handler: Any) -> AsyncIterator[Any]:
+        async for event in next_handler():
+            if not isinstance(event, ReplyEndEvent):
+                yield event
+
+
+async def test_no_layer_keeps_an_interrupt_back() -> None:
+    model = ScriptedModel.saying("one two three four")
+    ends = []
+    async with Agent("a", None, model, middlewares=[KeepsEnds()]).stream("go") as stream:
+        async for event in stream:
+            if event.type == "TEXT_BLOCK_DELTA":
+                stream.interrupt()
+            if isinstance(event, ReplyEndEvent):
+                ends.append(event.finished_reason)
+    assert ends == [ReplyFinishedReason.INTERRUPTED]
+    assert len(model.calls) == 1
+
+
+async def test_an_interrupt_inside_a_layer() -> None:
+    stream = Agent("a", None, ScriptedModel(), middlewares=[Slow()]).stream("go")
+    asyncio.get_running_loop().call_later(0.01, stream.interrupt)
+    assert await types(stream) == ["REPLY_END"]
+    assert stream.message is not None
+    assert stream.message.finished_reason is ReplyFinishedReason.INTERRUPTED
+
+
+async def test_somebody_elses_cancellation_stays_theirs() -> None:
+    asked = asyncio.Event()
+
+    @tool
+    async def forever() -> None:
+        """Never ends."""
+        asked.set()
+        await asyncio.Event().wait()
+
+    agent = Agent("a", None, ScriptedModel.saying(calls("forever")), [forever], thread="t")
+    task = asyncio.create_task(agent("go"))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [[block.type for block in msg.content] for msg in await agent.history("t")] == [["text"], ["tool_call", "tool_result"]]
+
+
+@pytest.mark.fault("AGT-08")
+async def test_a_deadline_is_a_typed_error_that_holds_what_was_said() -> None:
+    model = ScriptedModel([{"answer": {"text": "one two", "every": 0.02, "chunks": 2}, "fault": {"stall_after": 1}}])
+    agent = Agent("a", None, model, thread="t")
+    stream = agent.stream("go", deadline=0.1)
+    events: list[AgentEvent] = []
+    with pytest.raises(DeadlineExceeded, match=r"longer than 0\.1 seconds") as caught:
+        await heard(stream, events)
+    assert isinstance(events[-1], ReplyEndEvent)
+    assert events[-1].error is not None
+    assert (events[-1].finished_reason, events[-1].error.code) == (ReplyFinishedReason.ERROR, "deadline_exceeded")
+    assert caught.value.message_so_far.text == "one"
+    assert [msg.text for msg in await agent.history("t")] == ["go", "one"]
+    with pytest.raises(DeadlineExceeded):
+        await Agent("a", None, ScriptedModel(), middlewares=[Slow()])("go", deadline=0.05)
+    with pytest.raises(ValueError, match="more than 0 seconds"):
+        Agent("a", None, model, deadline=0)
+
+
+async def test_a_failure_ends_the_reply_and_is_raised_as_it_is() -> None:
+    stream = Agent("a", None, ScriptedModel.saying({"fault": {"status": 503}})).stream("go")
+    events: list[AgentEvent] = []
+    with pytest.raises(UpstreamError) as caught:
+        await heard(stream, events)
+    assert caught.value.status == 503
+    assert [event.type for event in events] == ["REPLY_START", "MODEL_CALL_START", "REPLY_END"]
+    assert isinstance(events[-1], ReplyEndEvent)
+    assert events[-1].error is not None
+    assert events[-1].error.type == "UpstreamError"
+
+
+async def test_a_layer_that_keeps_the_end_is_named() -> None:
+    class Keeper(MiddlewareBase):
+        async def on_reply(self, agent: Any, input_kwargs: Any, next_handler: Any) -> AsyncIterator[Any]:
+            async for event in next_handler():
+                if isinstance(event, ReplyEndEvent):
+                    return
+                yield event
+
+    with pytest.raises(MiddlewareFault, match=r"Keeper\.on_reply ended the reply without its ReplyEndEvent"):
+        await Agent("a", None, ScriptedModel(), middlewares=[Keeper()])("go")
+
+
+async def test_what_a_layer_adds_gets_its_number_too() -> None:
+    from spangate.agent import CustomEvent
+
+    class Adds(MiddlewareBase):
+        async def on_reply(self, agent: Any, input_kwargs: Any, next_handler: Any) -> AsyncIterator[Any]:
+            async for event in next_handler():
+                yield event
+                if isinstance(event, ReplyEndEvent):
+                    yield CustomEvent(reply_id=agent.reply_id, name="after")
+
+    events = [event async for event in Agent("a", None, ScriptedModel(), middlewares=[Adds()]).stream("go")]
+    assert [event.type for event in events[-2:]] == ["REPLY_END", "CUSTOM"]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+class Wraps(MiddlewareBase):
+    """A layer at every place, as a careless author writes it: nothing is closed."""
+
+    async def on_reply(self, agent: Any, input_kwargs: Any, next_handler: Any) -> AsyncIterator[Any]:
+        async for event in next_handler():
+            yield event
+
+    async def on_reasoning(self, agent: Any, input_kwargs: Any, next_handler: Any) -> AsyncIterator[Any]:
+        async for event in next_handler():
+            yield event
+
+    async def on_acting(self, agent: Any, input_kwargs: Any, next_handler: Any) -> AsyncIterator[Any]:
+        async for chunk in next_handler():
+            yield chunk
+
+    async def on_model_call(self, agent: Any, input_kwargs: Any, next_handler: Any) -> Any:
+        answer = await next_handler()
+
+        async def pieces() -> AsyncIterator[Any]:
+            async for piece in answer:
+                yield piece
+
+        return pieces()
+
+
+def busy() -> tuple[Agent, ScriptedModel]:
+    """An agent that waits at many places: for each piece of its model, and for tools that run together."""
+
+    @tool
+    async def two() -> AsyncIterator[str]:
+        """Two pieces."""
+        for _ in range(2):
+            await asyncio.sleep(0)
+            yield "x"
+
+    both = {"text": "let me see", "tool_calls": [{"name": "two"}, {"name": "two"}], "every": 0.0001, "first": 0.0001}
+    rules = [
+        {"when": {"contains": "again"}, "answer": {"text": "well"}},
+        {"answer": both, "times": 1},
+        {"answer": {"text": "all done", "every": 0.0001}},
+    ]
+    model = ScriptedModel(rules)
+    return Agent("a", None, model, [two], [Wraps(), Wraps()], thread="t"), model
+
+
+async def turns(count: int, task: asyncio.Task[Any]) -> bool:
+    """Let the loop turn so often; whether the task still runs."""
+    for _ in range(count):
+        if task.done():
+            break
+        await asyncio.sleep(0.0002 if count > 12 else 0)
+    return not task.done()
+
+
+@pytest.mark.parametrize("how", ["cancel", "interrupt"])
+async def test_wherever_it_is_stopped_nothing_is_left_and_the_history_is_valid(how: str) -> None:
+    stopped = 0
+    for count in range(40):
+        agent, model = busy()
+        task = asyncio.create_task(agent("go"))
+        if await turns(count, task):
+            stopped += 1
+            if how == "cancel":
+                task.cancel()
+            else:
+                agent.interrupt()
+        [ended] = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError) if how == "cancel" and task.cancelled() else not isinstance(ended, BaseException)
+        assert (await agent("again")).text == "well"
+        said = model.calls[-1]["messages"]
+        asked = [call["id"] for message in said for call in message.get("tool_calls", ())]
+        assert asked == [message["tool_call_id"] for message in said if message["role"] == "tool"]
+        assert not agent._running
+    assert stopped > 10
