@@ -34,7 +34,7 @@ from .upstream import Sender
 
 log = logging.getLogger("spangate.proxy")
 
-SWITCH = 0.0005  # seconds that a thread which writes rows or sends spans keeps calls waiting; Python's own 5 ms are many calls
+SWITCH = 0.001  # seconds that a thread which writes rows or sends spans keeps calls waiting; Python's own 5 ms are many calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ def serve(wanted: Wanted, environ: Mapping[str, str]) -> int:
         Failure: it can't begin.
         ConfigMistakes: the configuration can't be used.
     """
+    os.umask(0o077)  # what DuckDB puts beside the database names teams and users too
     log = Aside(sys.stderr)
     log_to(log, wanted.level)
     try:

@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from spangate.call.events import Usage
+from spangate.call.seen import Seen
 from spangate.exporters.otlp.attributes import Pairs, text
+from spangate.exporters.traces.spans import spans_of
 
+from finished import attempt, call
 from otlp_sink import attributes
 
 
@@ -65,3 +69,38 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(100):
         assert decoded(pairs, {"k": f"v{number}", "n": number}) == {"k": f"v{number}", "n": number}
     assert all(len(memo) <= 10 for memo in vars(pairs).values() if isinstance(memo, dict))
+
+
+# ---- what calls share
+
+
+words = st.sampled_from(["", "a", "odd \ud800 \0", "b" * 300])
+numbers = st.integers(-1, 3)
+calls = st.builds(
+    call,
+    method=st.sampled_from(["POST", "BREW"]), model=words, team=words, user=words, host=words, client_address=words, user_agent=words,
+    stream=st.booleans(), op=st.sampled_from(["", "chat", "embeddings"]), status=st.sampled_from([0, 200, 404, 502]),
+    outcome=st.sampled_from(["completed", "refused", "failed", "aborted", "cut"]), error_code=words, thread=words,
+    tags=st.dictionaries(words, words, max_size=2),
+)  # fmt: skip
+tries = st.fixed_dictionaries(
+    {
+        "provider": words, "target_model": words, "system": st.sampled_from(["", "openai"]), "address": words, "port": numbers,
+        "stream": st.booleans(), "answered_model": words, "finish": st.none() | words, "response_id": words, "deltas": numbers,
+        "reason": st.sampled_from(["first", "retry", "fallback", "hedge"]), "outcome": st.sampled_from([None, "success", "error"]),
+        "error_type": words, "usage": st.none() | st.builds(Usage, numbers, numbers, cached=numbers),
+        "request": st.dictionaries(st.sampled_from(["temperature", "seed", "n", "service_tier"]), numbers | st.floats() | words),
+    }
+)  # fmt: skip
+
+
+@given(calls, st.lists(tries, max_size=2), st.none() | st.integers(0, 12))
+def test_what_calls_share_changes_no_byte(seen: Seen, tried: list[dict[str, Any]], most: int | None) -> None:
+    for each in tried:
+        attempt(seen, **each)
+    pairs = Pairs()
+    for span in spans_of(seen):
+        plain = dict(span.attributes)
+        assert len(plain) == len(span.attributes), "what is shared and what is its own have other names"
+        for _ in range(2):
+            assert pairs.encode(span.attributes, b"\x4a", most) == Pairs().encode(plain, b"\x4a", most)

@@ -67,6 +67,21 @@ def test_a_call_goes_through_and_sigterm_ends_well(tmp_path: Path) -> None:
     )
 
 
+def test_what_is_kept_is_for_its_user_alone(tmp_path: Path) -> None:
+    write(tmp_path)
+    with running("serve", "--port", "0", folder=tmp_path) as gateway:
+        ask(address(gateway))
+        log = tmp_path / "spangate.duckdb.wal"
+        until = time.monotonic() + 20
+        while not log.exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        kept = list(tmp_path.glob("spangate.duckdb*"))
+        assert {path.stat().st_mode & 0o077 for path in kept} == {0}
+        gateway.send(signal.SIGTERM)
+        assert gateway.end().code == 0
+
+
 def test_one_interrupt_drains_and_a_second_ends_at_once(tmp_path: Path) -> None:
     write(tmp_path)
     with running("serve", "--port", "0", folder=tmp_path) as gateway:
