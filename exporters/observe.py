@@ -95,7 +95,8 @@ class Attempt:
         attempt.system, attempt.address, attempt.port = place.system, place.address, place.port
         attempt.url = place.urls.get(call.op, "")
         if self.detailed:
-            attempt.request = {name: call.body.get(name) for name in PARAMETERS & call.body.fields.keys() if call.body.size(name) <= SMALL}
+            body = call.body
+            attempt.request = {name: body.get(name) for name in body.fields if name in PARAMETERS and body.size(name) <= SMALL}
 
 
 def answered(attempt: record.Attempt, opened: Opened, seen: record.Seen) -> None:

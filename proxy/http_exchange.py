@@ -71,7 +71,8 @@ class HttpExchange:
 
     @property
     def http_version(self) -> str:
-        return f"{self._request.version.major}.{self._request.version.minor}"
+        version = self._request.version
+        return "1.1" if version == HttpVersion11 else f"{version.major}.{version.minor}"
 
     @property
     def gone(self) -> bool:

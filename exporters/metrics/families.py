@@ -1,5 +1,5 @@
 """The instruments that calls are measured by, and which of their series belong together: those of an attempt of one kind, those of a call
-of one kind. Whoever measures looks them up once and keeps them, since a call touches twenty.
+of one kind. Whoever measures looks them up once and keeps them, since a call touches twenty, and tells them of many calls at once.
 
 A series is made when it has something to say: a histogram is sixteen lines on a page. Only the counters of v0.1.0's tokens begin at 0,
 since attempts that failed belong there too.
@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from .. import semconv
+from .batches import Batch, Taking
 from .metrics import Buckets, Labels, Metrics, Sum, Table
 
 GenaiNames: TypeAlias = Literal["legacy", "v0_1", "both"]
@@ -26,6 +27,7 @@ class Families:
 
     def __init__(self, metrics: Metrics, names: GenaiNames) -> None:
         self.names = names
+        self.unsettled = metrics.unsettled
         self.requests = metrics.counter(semconv.REQUESTS)
         self.overhead = metrics.histogram(semconv.REQUEST_OVERHEAD)
         self.attempts = metrics.counter(semconv.ATTEMPTS)
@@ -71,13 +73,13 @@ class CallKind(msgspec.Struct, frozen=True):
     team: str = ""
 
 
-class CallSeries:
-    """Of calls of one kind."""
+class CallSeries(Batch):
+    """Of calls of one kind: how long they took, and how much of it no attempt ran."""
 
-    __slots__ = ("http", "overhead", "requests")
+    __slots__ = ()
 
     def __init__(self, all: Families, kind: CallKind) -> None:
-        self.http = all.http_server.series(
+        http = all.http_server.series(
             _labels(
                 (semconv.HTTP_REQUEST_METHOD, kind.method),
                 (semconv.URL_SCHEME, kind.scheme if kind.scheme in semconv.PORTS else semconv.OTHER),
@@ -87,13 +89,14 @@ class CallSeries:
                 (semconv.ERROR_TYPE, kind.error),
             )
         )
-        self.requests: Sum | None = None
-        self.overhead: Buckets | None = None
-        if kind.op:
-            api = (semconv.API, semconv.APIS.get(kind.op, kind.op))
-            ended = (semconv.OUTCOME, kind.outcome), (semconv.REFUSAL_REASON, kind.refusal)
-            self.overhead = all.overhead.series((api,))
-            self.requests = all.requests.series(_labels(api, (semconv.TEAM, kind.team), (semconv.ROUTE_NAME, kind.route), *ended))
+        if not kind.op:
+            super().__init__(all.unsettled, ((http,), ()))
+            return
+        api = (semconv.API, semconv.APIS.get(kind.op, kind.op))
+        ended = (semconv.OUTCOME, kind.outcome), (semconv.REFUSAL_REASON, kind.refusal)
+        overhead = all.overhead.series((api,))
+        requests = all.requests.series(_labels(api, (semconv.TEAM, kind.team), (semconv.ROUTE_NAME, kind.route), *ended))
+        super().__init__(all.unsettled, ((http,), (overhead,)), (requests,))
 
 
 class AttemptKind(msgspec.Struct, frozen=True):
@@ -119,13 +122,11 @@ class AttemptKind(msgspec.Struct, frozen=True):
     team: str = ""
 
 
-class AttemptSeries:
-    """Of attempts of one kind. `base`: who was asked for what, as `gen_ai` metrics say it."""
+class AttemptSeries(Batch):
+    """Of attempts of one kind: how long they took, when their first chunk came, and their tokens: of input, of output, cached, written
+    to a cache, of reasoning."""
 
-    __slots__ = (
-        "_all", "_answers", "asked", "attempts", "base", "by_team", "cache_write", "cached", "durations", "firsts", "http", "input",
-        "inputs", "output", "outputs", "reasoning",
-    )  # fmt: skip
+    __slots__ = ("_all", "_answers", "_asked", "_base", "_costs")
 
     def __init__(self, all: Families, kind: AttemptKind) -> None:
         asked = _labels((semconv.GEN_AI_PROVIDER_NAME, kind.system), (semconv.GEN_AI_REQUEST_MODEL, kind.model))
@@ -133,41 +134,49 @@ class AttemptSeries:
         server = _labels((semconv.SERVER_ADDRESS, kind.address), (semconv.SERVER_PORT, kind.port if kind.address else 0))
         failed = _labels((semconv.ERROR_TYPE, kind.error))
         tried = _labels((semconv.DEPLOYMENT_NAME, kind.provider), (semconv.ATTEMPT_OUTCOME, kind.outcome))
-        self.asked: Labels = (*_labels((semconv.TEAM, kind.team)), *asked)
-        self.base: Labels = ((semconv.GEN_AI_OPERATION_NAME, kind.operation), *asked, *answered, *server)
+        self._asked: Labels = (*_labels((semconv.TEAM, kind.team)), *asked)
+        self._base = base = ((semconv.GEN_AI_OPERATION_NAME, kind.operation), *asked, *answered, *server)
         self._all = all
         self._answers: dict[tuple[str, bool, bool], AnswerSeries] = {}
-        self.attempts = all.attempts.series(asked + tried + failed)
-        self.http = all.http_client.series(_exchange(server, kind.status, kind.error)) if server else None
-        told = _Told(all, kind.operation)
-        self.durations = told.times(all.old_duration, all.duration, self.base + failed)
-        self.firsts = told.times(all.old_first, all.first, self.base) if kind.streamed else ()
-        self.inputs = told.tokens(all.inputs, self.base, failed, semconv.TOKEN_INPUT) if kind.input else ()
-        self.outputs = told.tokens(all.outputs, self.base, failed, semconv.TOKEN_OUTPUT) if kind.output else ()
-        self.input, self.output = told.count(all.input, self.base), told.count(all.output, self.base)
-        self.cached = told.count(all.cached, self.base) if kind.cached else None
-        self.cache_write = told.count(all.cache_write, self.base) if kind.cache_write else None
-        self.reasoning = told.count(all.reasoning, self.base) if kind.reasoning else None
-        known = kind.input, kind.output, kind.cached, kind.cache_write, kind.reasoning
-        types = semconv.TOKEN_INPUT, semconv.TOKEN_OUTPUT, *semconv.TOKEN_DETAILS
-        self.by_team = tuple(
-            all.tokens.series((*self.asked, (semconv.GEN_AI_TOKEN_TYPE, each))) if there else None
-            for each, there in zip(types, known, strict=True)
+        self._costs: dict[str, CostSeries] = {}
+        told = _Told(all, kind.operation, self._asked, base)
+        attempts = all.attempts.series(asked + tried + failed)
+        http = (all.http_client.series(_exchange(server, kind.status, kind.error)),) if server else ()
+        times = (*told.times(all.old_duration, all.duration, base + failed), *http)
+        firsts = told.times(all.old_first, all.first, base) if kind.streamed else ()
+        input, output = told.count(all.input), told.count(all.output)
+        inputs = (*told.tokens(all.inputs, failed, semconv.TOKEN_INPUT), *input) if kind.input else ()
+        outputs = (*told.tokens(all.outputs, failed, semconv.TOKEN_OUTPUT), *output) if kind.output else ()
+        cached, cache_write, reasoning = semconv.TOKEN_DETAILS
+        details = (
+            told.detail(all.cached, cached) if kind.cached else (),
+            told.detail(all.cache_write, cache_write) if kind.cache_write else (),
+            told.detail(all.reasoning, reasoning) if kind.reasoning else (),
         )
+        super().__init__(all.unsettled, (times, firsts, inputs, outputs, *details), (attempts,))
 
-    def answer(self, error: str, *, first: bool, tokens: bool) -> AnswerSeries:
+    def answer(self, error: str, first: bool, tokens: bool) -> AnswerSeries:
         """Of the calls that are answered by such attempts. `first` and `tokens`: when those came is known."""
         found = self._answers.get((error, first, tokens))
         if found is None:
-            found = self._answers[error, first, tokens] = AnswerSeries(self._all, self.base, error, first=first, tokens=tokens)
+            found = self._answers[error, first, tokens] = AnswerSeries(self._all, self._base, error, first=first, tokens=tokens)
+        return found
+
+    def cost(self, source: str) -> CostSeries:
+        """Of what such attempts cost, as far as it is known in that way."""
+        found = self._costs.get(source)
+        if found is None:
+            found = self._costs[source] = CostSeries(self._all, self._asked, self._base, source)
         return found
 
 
 class _Told:
     """By which names an operation's attempts are told of."""
 
-    def __init__(self, all: Families, operation: str) -> None:
+    def __init__(self, all: Families, operation: str, asked: Labels, base: Labels) -> None:
         self._all = all
+        self._asked = asked
+        self._base = base
         self._older = all.names != "v0_1" or operation not in INFERENCE
         self._newer = all.names != "legacy" and operation in INFERENCE
 
@@ -180,24 +189,43 @@ class _Told:
         series = old.series(labels)
         return (series,) if new.share(series) else (series, new.series(labels))
 
-    def tokens(self, new: Table[Buckets], base: Labels, failed: Labels, kind: str) -> tuple[Buckets, ...]:
-        old = self._all.old_tokens
-        typed = (*base, (semconv.GEN_AI_TOKEN_TYPE, kind))
-        return (*((old.series(typed),) if self._older else ()), *((new.series(base + failed),) if self._newer else ()))
+    def tokens(self, new: Table[Buckets], failed: Labels, type: str) -> tuple[Taking, ...]:
+        """In or out: how many an attempt used, and how many a team did."""
+        old, typed = self._all.old_tokens, (*self._base, (semconv.GEN_AI_TOKEN_TYPE, type))
+        older = (old.series(typed),) if self._older else ()
+        newer = (new.series(self._base + failed),) if self._newer else ()
+        return (*older, *newer, self.by_team(type))
 
-    def count(self, new: Table[Sum], base: Labels) -> Sum | None:
-        return new.series((*base, (semconv.GEN_AI_TOKEN_MODALITY, semconv.MODALITY))) if self._newer else None
+    def count(self, new: Table[Sum]) -> tuple[Sum, ...]:
+        return (new.series((*self._base, (semconv.GEN_AI_TOKEN_MODALITY, semconv.MODALITY))),) if self._newer else ()
+
+    def detail(self, new: Table[Sum], type: str) -> tuple[Sum, ...]:
+        return (*self.count(new), self.by_team(type))
+
+    def by_team(self, type: str) -> Sum:
+        return self._all.tokens.series((*self._asked, (semconv.GEN_AI_TOKEN_TYPE, type)))
 
 
-class AnswerSeries:
-    """Of calls that providers answered, as their callers saw it."""
+class AnswerSeries(Batch):
+    """Of calls that providers answered, as their callers saw it: how long that took, until the first content, and for each token more."""
 
-    __slots__ = ("duration", "first", "per_token")
+    __slots__ = ()
 
     def __init__(self, all: Families, base: Labels, error: str, *, first: bool, tokens: bool) -> None:
-        self.duration = all.answers.series(base + _labels((semconv.ERROR_TYPE, error)))
-        self.first = all.first_token.series(base) if first else None
-        self.per_token = all.per_token.series(base) if tokens else None
+        duration = all.answers.series(base + _labels((semconv.ERROR_TYPE, error)))
+        firsts = (all.first_token.series(base),) if first else ()
+        per_token = (all.per_token.series(base),) if tokens else ()
+        super().__init__(all.unsettled, ((duration,), firsts, per_token))
+
+
+class CostSeries(Batch):
+    """Of attempts whose cost is known, each in the same way: US dollars."""
+
+    __slots__ = ()
+
+    def __init__(self, all: Families, asked: Labels, base: Labels, source: str) -> None:
+        dollars = all.cost.series((*asked, (semconv.COST_SOURCE, source))), all.usage_cost.series(base)
+        super().__init__(all.unsettled, (dollars,))
 
 
 def _labels(*pairs: tuple[str, str | int | None]) -> Labels:

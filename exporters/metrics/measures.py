@@ -15,8 +15,9 @@ from .. import semconv
 from ..traces import decisions, outcomes
 from ..traces.attempts import operation_of
 from ..traces.spans import ended_at
+from .batches import Mark
 from .families import AttemptKind, AttemptSeries, CallKind, CallSeries, Families, GenaiNames
-from .metrics import Labels, Mark, Metrics
+from .metrics import Labels, Metrics
 from .model_names import ModelNames
 
 Cost: TypeAlias = Callable[[Seen, Attempt], tuple[float, str] | None]
@@ -25,6 +26,8 @@ Cost: TypeAlias = Callable[[Seen, Attempt], tuple[float, str] | None]
 KEPT: Final = 4096  # kinds of attempts, and of calls
 MOST_TOKENS: Final = 2**31  # of one answer: no figure beyond is believed
 ENDED_WELL: Final = ("completed", "cut")
+
+_INFINITE: Final = float("inf")
 
 
 class Measures:
@@ -43,15 +46,16 @@ class Measures:
         self._families = Families(metrics, names)
         self._exemplars = exemplars
         self._cost = cost
-        self._attempts: dict[AttemptKind, AttemptSeries] = {}
-        self._calls: dict[CallKind, CallSeries] = {}
+        self._attempts: dict[tuple[Any, ...], AttemptSeries] = {}
+        self._calls: dict[tuple[Any, ...], CallSeries] = {}
 
     def measure(self, seen: Seen) -> None:
         route = self.models.route(seen.model) if seen.op else ""
         error = outcomes.call_error(seen)
         at = ended_at(seen) if self._exemplars(seen) else 0
         mark = (seen.trace_id, seen.span_id, at) if at else None
-        self._measure_call(seen, route, error, mark)
+        elapsed = _elapsed(seen.started, seen.ended)
+        self._measure_call(seen, route, error, elapsed, mark)
         served: AttemptSeries | None = None
         before: Attempt | None = None
         for attempt in seen.attempts:
@@ -63,83 +67,50 @@ class Measures:
                 self._families.fallbacks.series(labels).add(1, mark)
             before = attempt
         if served is not None:
-            self._measure_answer(seen, served, error, mark)
+            _measure_answer(seen, served, error, elapsed, mark)
         for note in seen.notes if len(seen.notes) else ():
             if note.name == "stream.malformed":
                 self._families.malformed.series(((semconv.DEPLOYMENT_NAME, seen.provider),)).add(note.figures["events"], mark)
             self._decided(note, mark)
 
-    def _measure_call(self, seen: Seen, route: str, error: str, mark: Mark | None) -> None:
+    def _measure_call(self, seen: Seen, route: str, error: str, elapsed: float, mark: Mark | None) -> None:
         op = seen.op
         method = seen.method if seen.method in semconv.METHODS else semconv.OTHER
         refusal, path = outcomes.refusal(seen), seen.path if op else ""
-        kind = CallKind(method, seen.scheme, seen.http_version, op, path, seen.status, error, route, seen.outcome or "", refusal, seen.team)
+        kind = (method, seen.scheme, seen.http_version, op, path, seen.status, error, route, seen.outcome or "", refusal, seen.team)
         series = self._calls.get(kind)
         if series is None:
-            series = CallSeries(self._families, kind)
+            series = CallSeries(self._families, CallKind(*kind))
             _keep(self._calls, kind, series)
-        series.http.record(_elapsed(seen.started, seen.ended), mark)
-        if series.requests is not None and series.overhead is not None:
-            series.requests.add(1, mark)
-            series.overhead.record(overhead(seen), mark)
+        series.tell((elapsed, overhead(seen), mark))
 
     def _measure_attempt(self, seen: Seen, attempt: Attempt, mark: Mark | None) -> AttemptSeries:
-        series = self._series(seen, attempt)
-        duration = _elapsed(attempt.started, attempt.ended or seen.ended)
-        series.attempts.add(1, mark)
-        for each in series.durations:
-            each.record(duration, mark)
-        if series.http is not None:
-            series.http.record(duration, mark)
-        if series.firsts:
-            first = _elapsed(attempt.started, attempt.first_content)
-            for each in series.firsts:
-                each.record(first, mark)
-        if attempt.usage is not None:
-            _measure_tokens(series, attempt, mark)
-        if self._cost is not None:
-            self._measure_cost(seen, attempt, series, mark)
-        return series
-
-    def _series(self, seen: Seen, attempt: Attempt) -> AttemptSeries:
-        models, usage = self.models, attempt.usage
-        operation = operation_of(seen, attempt)
-        model = models.named(attempt.target_model)
-        input = output = cached = cache_write = reasoning = False
+        models, usage, operation = self.models, attempt.usage, operation_of(seen, attempt)
+        model, streamed = models.named(attempt.target_model), attempt.stream and attempt.first_content > 0
+        input = output = cached = cache_write = reasoning = 0
+        knows_input = knows_output = False
         if usage is not None and usage.source != "none":
-            input, output = usage.unknown != "input", usage.unknown != "output" and (usage.output > 0 or operation != "embeddings")
-            cached, cache_write, reasoning = usage.cached > 0, usage.cache_write > 0, usage.reasoning > 0
-        kind = AttemptKind(
+            input, output = _believed(usage.input), _believed(usage.output)
+            cached, cache_write = usage.cached and _believed(usage.cached), usage.cache_write and _believed(usage.cache_write)
+            reasoning = usage.reasoning and _believed(usage.reasoning)
+            knows_input = usage.unknown != "input"
+            knows_output = usage.unknown != "output" and (output > 0 or operation != "embeddings")
+        kind = (
             operation, attempt.system or attempt.provider, attempt.provider, model, models.answered(model, attempt.answered_model),
-            attempt.address, attempt.port, attempt.status, outcomes.attempt_error(attempt), attempt.outcome or "cancelled",
-            attempt.stream and attempt.first_content > 0, input, output, cached, cache_write, reasoning, seen.team,
+            attempt.address, attempt.port, attempt.status, outcomes.attempt_error(attempt), attempt.outcome or "cancelled", streamed,
+            knows_input, knows_output, cached > 0, cache_write > 0, reasoning > 0, seen.team,
         )  # fmt: skip
         series = self._attempts.get(kind)
         if series is None:
-            series = AttemptSeries(self._families, kind)
+            series = AttemptSeries(self._families, AttemptKind(*kind))
             _keep(self._attempts, kind, series)
+        duration, first = _elapsed(attempt.started, attempt.ended or seen.ended), _elapsed(attempt.started, attempt.first_content)
+        series.tell((duration, first, input, output, cached, cache_write, reasoning, mark))
+        if self._cost is not None:
+            found = self._cost(seen, attempt)
+            if found is not None and 0 <= found[0] < _INFINITE:
+                series.cost(found[1]).tell((found[0], mark))
         return series
-
-    def _measure_cost(self, seen: Seen, attempt: Attempt, series: AttemptSeries, mark: Mark | None) -> None:
-        found = self._cost(seen, attempt) if self._cost is not None else None
-        if found is None or not 0 <= found[0] < float("inf"):
-            return
-        dollars, source = found
-        self._families.cost.series((*series.asked, (semconv.COST_SOURCE, source))).add(dollars, mark)
-        self._families.usage_cost.series(series.base).record(dollars, mark)
-
-    def _measure_answer(self, seen: Seen, served: AttemptSeries, error: str, mark: Mark | None) -> None:
-        """What the caller saw of its provider, waiting and failed attempts included."""
-        duration = _elapsed(seen.started, seen.ended)
-        streamed = seen.stream and seen.first_content > 0 and seen.outcome in ENDED_WELL
-        tokens = _believed(seen.usage.output) if seen.usage is not None and streamed else 0
-        series = served.answer(error, first=streamed, tokens=tokens > 1)
-        series.duration.record(duration, mark)
-        if series.first is not None:
-            first = min(_elapsed(seen.started, seen.first_content), duration)
-            series.first.record(first, mark)
-            if series.per_token is not None:
-                series.per_token.record((duration - first) / (tokens - 1), mark)
 
     def _decided(self, note: Note, mark: Mark | None) -> None:
         verdict = decisions.verdict_of(note)
@@ -166,30 +137,15 @@ def overhead(seen: Seen) -> float:
     return total if total > 0 else 0.0
 
 
-def _measure_tokens(series: AttemptSeries, attempt: Attempt, mark: Mark | None) -> None:
-    usage = attempt.usage
-    assert usage is not None
-    if series.inputs:
-        input = _believed(usage.input)
-        for each in series.inputs:
-            each.record(input, mark)
-        if series.input is not None:
-            series.input.add(input, mark)
-    if series.outputs:
-        output = _believed(usage.output)
-        for each in series.outputs:
-            each.record(output, mark)
-        if series.output is not None:
-            series.output.add(output, mark)
-    if series.cached is not None:
-        series.cached.add(_believed(usage.cached), mark)
-    if series.cache_write is not None:
-        series.cache_write.add(_believed(usage.cache_write), mark)
-    if series.reasoning is not None:
-        series.reasoning.add(_believed(usage.reasoning), mark)
-    for told, tokens in zip(series.by_team, (usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning), strict=True):
-        if told is not None:
-            told.add(_believed(tokens), mark)
+def _measure_answer(seen: Seen, served: AttemptSeries, error: str, elapsed: float, mark: Mark | None) -> None:
+    """What the caller saw of its provider, waiting and failed attempts included."""
+    if not (seen.stream and seen.first_content > 0 and seen.outcome in ENDED_WELL):
+        served.answer(error, False, False).tell((elapsed, 0.0, 0.0, mark))
+        return
+    first = min(_elapsed(seen.started, seen.first_content), elapsed)
+    tokens = _believed(seen.usage.output) if seen.usage is not None else 0
+    per_token = (elapsed - first) / (tokens - 1) if tokens > 1 else 0.0
+    served.answer(error, True, tokens > 1).tell((elapsed, first, per_token, mark))
 
 
 def _elapsed(start: float, end: float) -> float:
@@ -198,7 +154,7 @@ def _elapsed(start: float, end: float) -> float:
 
 
 def _believed(tokens: int) -> int:
-    return 0 if tokens < 0 else min(MOST_TOKENS, tokens)
+    return tokens if 0 <= tokens <= MOST_TOKENS else 0 if tokens < 0 else MOST_TOKENS
 
 
 def _one_of(said: object, known: tuple[str, ...]) -> str:

@@ -76,6 +76,7 @@ class Measuring:
     def flush(self) -> None:
         with self._lock:
             self._empty_queue()
+            self._metrics.unsettled.settle(self._pace.rest)
 
     def collect(self) -> list[Metric]:
         """All of it, as it stands now."""
@@ -107,11 +108,15 @@ class Measuring:
         while not self._ended:
             self._wake.wait()
             self._wake.clear()
-            self.flush()
+            with self._lock:
+                self._empty_queue()
+                if self._metrics.unsettled.many:
+                    self._metrics.unsettled.settle(self._pace.rest)
 
     def _empty_queue(self) -> None:
+        """Of those that are in it now: what comes meanwhile wakes the thread again."""
         queue = self._queue
-        while queue:
+        for _ in range(len(queue)):
             try:
                 seen = queue.popleft()
             except IndexError:  # it was full, and its oldest has just been dropped

@@ -2,7 +2,7 @@
 elsewhere.
 
 An instrument has a series for each set of attributes, 2000 at most; whatever more comes is put together in one series that says so. A
-series remembers an exemplar: the last value that came with a mark, in each bucket of a histogram. Everything is cumulative, from the
+series remembers an exemplar: the last value that it took with a mark, in each bucket of a histogram. Everything is cumulative, from the
 moment on that the instruments were made. They belong to one thread at a time.
 
 https://opentelemetry.io/docs/specs/otel/metrics/data-model/
@@ -11,7 +11,7 @@ https://opentelemetry.io/docs/specs/otel/metrics/data-model/
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -21,13 +21,12 @@ from .. import semconv
 from ..alone import alone
 from ..record import Scalar
 from ..semconv import Instrument
+from .batches import Figures, Mark, Unsettled
 
 MOST: Final = 2000  # series of an instrument
 OVERFLOW: Final = ((semconv.METRIC_OVERFLOW, True),)
 
 Labels: TypeAlias = tuple[tuple[str, Scalar], ...]
-Mark: TypeAlias = tuple[int, int, int]
-"""Where a value came from: trace id, span id, nanoseconds of wall time."""
 Read: TypeAlias = Callable[[], Iterable[tuple[Labels, float]]]
 
 
@@ -94,6 +93,11 @@ class Sum:
         if mark is not None:
             self.exemplar = (amount, mark)
 
+    def take(self, figures: Figures) -> None:
+        """Add each; none is below 0."""
+        self.value += figures.total
+        self.exemplar = figures.latest or self.exemplar
+
     def point(self) -> Point:
         return Point(self.labels, self.value, _exemplar(self.exemplar) if self.exemplar else None)
 
@@ -122,6 +126,19 @@ class Buckets:
             self.high = value
         if mark is not None:
             self.exemplars[place] = (value, mark)
+
+    def take(self, figures: Figures) -> None:
+        """Record each."""
+        ordered, bounds, start = figures.ordered(), self._bounds, 0
+        while start < len(ordered):
+            place = bisect_left(bounds, ordered[start])
+            end = bisect_right(ordered, bounds[place], start) if place < len(bounds) else len(ordered)
+            self.counts[place] += end - start
+            self.exemplars[place] = figures.last(start, end) or self.exemplars[place]
+            start = end
+        self.sum += figures.total
+        self.low = min(self.low, ordered[0])
+        self.high = max(self.high, ordered[-1])
 
     def point(self) -> Spread:
         marked = tuple(_exemplar(each) for each in self.exemplars if each is not None)
@@ -216,6 +233,7 @@ class Metrics:
 
     def __init__(self, *, most: int = MOST, now: Callable[[], int] = time.time_ns) -> None:
         self.started = now()
+        self.unsettled = Unsettled()
         self._most = most
         self._now = now
         self._instruments: dict[str, Table[Sum] | Table[Buckets] | Observed] = {}
@@ -243,7 +261,8 @@ class Metrics:
         return sum(each.overflowed for each in self._instruments.values())
 
     def collect(self, rest: Callable[[], None] = _at_once) -> list[Metric]:
-        """What stands in those that have a series. `rest` is called after each of these."""
+        """What stands in those that have a series, with all that waited. `rest` is called after each of these."""
+        self.unsettled.settle(rest)
         at = self._now()
         found = [(each, each.points(rest)) for each in list(self._instruments.values())]
         return [Metric(each.spec, points, self.started, at, isinstance(each, Observed)) for each, points in found if points]

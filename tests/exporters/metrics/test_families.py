@@ -8,9 +8,9 @@ import pytest
 
 from spangate.exporters import semconv
 from spangate.exporters.metrics.families import AttemptKind, AttemptSeries, CallKind, CallSeries, Families, GenaiNames
-from spangate.exporters.metrics.metrics import Metrics
+from spangate.exporters.metrics.metrics import Exemplar, Metrics
 
-from measured import labels, names
+from measured import labels, names, points, value
 
 BASE = {
     "gen_ai.operation.name": "chat",
@@ -81,7 +81,9 @@ def test_what_is_not_known_is_no_series() -> None:
         "gen_ai.client.inference.usage.input_tokens",
         "gen_ai.client.inference.usage.output_tokens",
     }
-    assert (series.firsts, series.inputs, series.outputs, series.cached, series.reasoning) == ((), (), (), None, None)
+    times, *others = series.columns
+    assert len(times) == 2
+    assert others == [()] * 6
 
 
 def test_what_stands_on_an_attempt() -> None:
@@ -115,15 +117,17 @@ def test_what_stands_on_an_attempt() -> None:
 
 
 def test_nothing_empty_stands_on_one() -> None:
-    metrics, series = attempt(model="", answered="", address="", port=0, status=None)
-    assert labels(metrics.collect(), semconv.INFERENCE_DURATION) == [{"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}]
-    assert series.http is None
+    metrics, _ = attempt(model="", answered="", address="", port=0, status=None)
+    found = metrics.collect()
+    assert labels(found, semconv.INFERENCE_DURATION) == [{"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}]
+    assert labels(found, semconv.HTTP_CLIENT_DURATION) == []
 
 
 def test_an_answer_is_its_providers() -> None:
     metrics, series = attempt()
     failed, well = series.answer("502", first=False, tokens=False), series.answer("", first=True, tokens=True)
-    assert (failed.first, failed.per_token) == (None, None)
+    assert [len(column) for column in failed.columns] == [1, 0, 0]
+    assert [len(column) for column in well.columns] == [1, 1, 1]
     assert series.answer("", first=True, tokens=True) is well
     found = metrics.collect()
     assert labels(found, semconv.SERVER_REQUEST_DURATION) == [BASE | {"error.type": "502"}, BASE]
@@ -167,5 +171,34 @@ def test_kinds_share_the_series_that_they_have_in_common() -> None:
     metrics = Metrics()
     all = Families(metrics, "both")
     one, other = AttemptSeries(all, kind()), AttemptSeries(all, kind(cached=True))
-    assert one.durations == other.durations
-    assert one.attempts is other.attempts
+    assert [number for number, mine in enumerate(one.columns) if mine != other.columns[number]] == [4]
+    assert (len(one.columns[4]), len(other.columns[4])) == (0, 2)
+    assert one.counts == other.counts
+
+
+def test_a_row_of_figures_goes_into_all_series_of_its_kind() -> None:
+    metrics, series = attempt(**ALL)
+    for mark in (None, (1, 2, 3)):
+        series.tell((0.5, 0.25, 10, 20, 3, 4, 5, mark))
+    found = metrics.collect()
+    for duration in (semconv.CLIENT_OPERATION_DURATION, semconv.INFERENCE_DURATION, semconv.HTTP_CLIENT_DURATION):
+        assert value(found, duration) == 1.0
+    assert value(found, semconv.INFERENCE_FIRST_CHUNK) == 0.5
+    assert value(found, semconv.INFERENCE_OPERATION_INPUT) == value(found, semconv.INFERENCE_INPUT) == 20
+    assert value(found, semconv.INFERENCE_OPERATION_OUTPUT) == value(found, semconv.INFERENCE_OUTPUT) == 40
+    details = semconv.INFERENCE_CACHE_READ, semconv.INFERENCE_CACHE_WRITE, semconv.INFERENCE_REASONING
+    assert [value(found, each) for each in details] == [6, 8, 10]
+    by_team = [value(found, semconv.TEAM_TOKENS, each) for each in labels(found, semconv.TEAM_TOKENS)]
+    assert by_team == [20, 40, 6, 8, 10]
+    assert points(found, semconv.ATTEMPTS)[0].exemplar == Exemplar(1, at=3, trace_id=1, span_id=2)
+
+
+def test_what_attempts_cost_is_told_by_how_it_is_known() -> None:
+    metrics, series = attempt(team="search")
+    assert series.cost("catalog") is series.cost("catalog")
+    for source, dollars in (("catalog", 0.25), ("config", 0.5), ("catalog", 1.0)):
+        series.cost(source).tell((dollars, None))
+    found = metrics.collect()
+    assert value(found, semconv.COST, {"spangate.team": "search", "spangate.cost.source": "catalog"}) == 1.25
+    assert value(found, semconv.COST, {"spangate.cost.source": "config"}) == 0.5
+    assert value(found, semconv.USAGE_COST) == 1.75

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from spangate.call.events import Usage
 from spangate.call.seen import Attempt, Seen
 from spangate.exporters import semconv
-from spangate.exporters.metrics.measures import Measures, overhead
-from spangate.exporters.metrics.metrics import Metric, Metrics
+from spangate.exporters.metrics.batches import FULL
+from spangate.exporters.metrics.measures import KEPT, Measures, overhead
+from spangate.exporters.metrics.metrics import Metric, Metrics, Spread
 from spangate.exporters.metrics.model_names import ModelNames
 
 from finished import CLOCK, SPAN, STARTED, TRACE, attempt, call, whole_call
@@ -244,6 +245,40 @@ def test_no_exemplar_leads_to_a_trace_that_is_nowhere() -> None:
     assert all(not getattr(point, "exemplars", ()) for metric in measured(call(sampled=False)) for point in metric.points)
 
 
+def test_it_is_the_same_who_looks_how_often() -> None:
+    rarely, often = Metrics(), Metrics()
+    measures = [Measures(metrics, KNOWN, cost=lambda seen, _: (seen.status / 8, "catalog")) for metrics in (rarely, often)]
+    odd = call(outcome="refused", status=404), call(op="", status=404), answered(team="search", usage=Usage(7, 0, cached=3))
+    for number in range(FULL):
+        for seen in (whole_call(), answered(ended=CLOCK + number, usage=Usage(number, 2 * number)), *odd):
+            for each in measures:
+                each.measure(seen)
+        often.collect()
+    figures = [
+        {(metric.spec.name, point.labels): _figures(point) for metric in metrics.collect() for point in metric.points}
+        for metrics in (rarely, often)
+    ]
+    assert figures[0] == figures[1]
+    assert len(figures[0]) > 50
+
+
+def _figures(point: Any) -> tuple[Any, ...]:
+    if isinstance(point, Spread):
+        return *point.counts, point.low, point.high, pytest.approx(point.sum)
+    return (pytest.approx(point.value),)
+
+
+@pytest.mark.parametrize("usage", [Usage("x"), Usage(1, None), Usage(1, 1, cached="")], ids=str)  # type: ignore[arg-type]
+def test_what_is_no_figure_harms_no_other(usage: Usage) -> None:
+    metrics = Metrics()
+    measures = Measures(metrics, KNOWN)
+    measures.measure(answered())
+    with pytest.raises(TypeError):
+        measures.measure(answered(usage=usage))
+    measures.measure(answered())
+    assert value(metrics.collect(), semconv.INFERENCE_INPUT) == 2620
+
+
 def test_models_may_change() -> None:
     metrics = Metrics()
     measures = Measures(metrics, ModelNames())
@@ -251,6 +286,14 @@ def test_models_may_change() -> None:
     measures.models = KNOWN
     measures.measure(answered())
     assert [each["gen_ai.request.model"] for each in labels(metrics.collect(), semconv.INFERENCE_DURATION)] == ["_other", "m-big"]
+
+
+def test_more_kinds_than_are_kept_lose_nothing() -> None:
+    metrics = Metrics()
+    measures = Measures(metrics, KNOWN)
+    for status in range(KEPT + 10):
+        measures.measure(call(status=status))
+    assert value(metrics.collect(), semconv.REQUEST_OVERHEAD) == KEPT + 10
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from spangate.call.events import Usage
 from spangate.call.seen import Seen
 from spangate.exporters import semconv
 from spangate.exporters.metrics import openmetrics
+from spangate.exporters.metrics.batches import MANY
 from spangate.exporters.metrics.measures import Measures
 from spangate.exporters.metrics.measuring import QUEUE, WAKE, Measuring, measuring
 from spangate.exporters.metrics.metrics import Metrics
@@ -74,6 +75,19 @@ def test_few_calls_wake_nobody_and_many_do(made: Made) -> None:
         recorder.record(call())
     wait(lambda: len(recorder._queue) < WAKE)
     assert value(recorder.collect(), semconv.REQUESTS) == 2 * WAKE - 1
+
+
+def test_many_kinds_do_not_wait_until_somebody_looks() -> None:
+    metrics = Metrics()
+    recorder = Measuring(metrics, Measures(metrics, KNOWN))
+    for status in range(MANY + 1, 0, -1):
+        recorder.record(call(status=status))
+    for _ in range(WAKE):
+        recorder.record(call())
+    wait(lambda: len(recorder._queue) < WAKE)
+    recorder.close()
+    assert not metrics.unsettled.many
+    assert value(recorder.collect(), semconv.REQUEST_OVERHEAD) == MANY + 1 + WAKE
 
 
 def test_none_is_lost_or_counted_twice_while_others_look(made: Made) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spangate.exporters.metrics.batches import Batch, Mark
 from spangate.exporters.metrics.metrics import MOST, OVERFLOW, Exemplar, Labels, Metrics, Point, Spread
 from spangate.exporters.semconv import Instrument
 
@@ -82,6 +84,34 @@ def test_a_histogram_counts_each_value_once(values: list[float]) -> None:
     assert spread.sum == pytest.approx(sum(values))
     assert (spread.low, spread.high) == (min(values), max(values))
     assert all(spread.counts[place] == sum(bisect_left(TIME.buckets, each) == place for each in values) for place in range(4))
+
+
+values = st.floats(0, 10) | st.integers(0, 9) | st.sampled_from([1, 2.5, 5])
+marks = st.none() | st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
+
+
+@given(st.lists(st.lists(st.tuples(values, marks), min_size=1, max_size=20), max_size=5))
+def test_many_at_once_are_as_one_by_one(batches: list[list[tuple[float, Mark | None]]]) -> None:
+    metrics = Metrics()
+    calls, times = metrics.counter(CALLS), metrics.histogram(TIME)
+    for batch in batches:
+        waiting = Batch(metrics.unsettled, ((calls.series(A), times.series(A)),))
+        for amount, mark in batch:
+            calls.series(B).add(amount, mark)
+            times.series(B).record(amount, mark)
+            waiting.tell((amount, mark))
+    for metric in metrics.collect():
+        at_once, singly = metric.points
+        total = {"sum": singly.sum} if isinstance(singly, Spread) else {"value": singly.value}
+        assert msgspec.structs.replace(at_once, labels=B, **total) == singly
+        assert value([metric], metric.spec, dict(A)) == pytest.approx(value([metric], metric.spec, dict(B)))
+
+
+def test_who_looks_sees_what_waited_without_being_told(metrics: Metrics) -> None:
+    calls = Batch(metrics.unsettled, (), (metrics.counter(CALLS).series(A),))
+    for expected in (1, 2):
+        calls.tell((None,))
+        assert value(metrics.collect(), CALLS) == expected
 
 
 def test_a_series_without_a_value_has_no_least_one(metrics: Metrics) -> None:
