@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .agent import Agent as Agent
     from .asking import Asking as Asking
+    from .bridge import PolicyMiddleware as PolicyMiddleware
     from .decisions import BatchPlan as BatchPlan
     from .decisions import PermissionBehavior as PermissionBehavior
     from .decisions import PermissionDecision as PermissionDecision
@@ -70,6 +71,19 @@ if TYPE_CHECKING:
     from .messages.msg import Msg as Msg
     from .messages.msg import SystemMsg as SystemMsg
     from .messages.msg import UserMsg as UserMsg
+    from .middlewares.continue_once import ContinueOnceMiddleware as ContinueOnceMiddleware
+    from .middlewares.dynamic_system_prompt import DynamicSystemPromptMiddleware as DynamicSystemPromptMiddleware
+    from .middlewares.model_fallback import ModelFallbackMiddleware as ModelFallbackMiddleware
+    from .middlewares.model_router import ChatModelCandidate as ChatModelCandidate
+    from .middlewares.model_router import ModelRouterMiddleware as ModelRouterMiddleware
+    from .middlewares.rate_limit import RateLimitExceeded as RateLimitExceeded
+    from .middlewares.rate_limit import RateLimitMiddleware as RateLimitMiddleware
+    from .middlewares.reply_budget_control import ReplyBudgetControlMiddleware as ReplyBudgetControlMiddleware
+    from .middlewares.stop import StepResult as StepResult
+    from .middlewares.stop import Stop as Stop
+    from .middlewares.timing import Timed as Timed
+    from .middlewares.timing import TimingMiddleware as TimingMiddleware
+    from .middlewares.tracing import TracingMiddleware as TracingMiddleware
     from .models.anthropic import AnthropicChatModel as AnthropicChatModel
     from .models.base import ChatModelBase as ChatModelBase
     from .models.classifier import BM25Classifier as BM25Classifier
@@ -109,6 +123,7 @@ if TYPE_CHECKING:
 _HOME = {
     "agent": ("Agent",),
     "asking": ("Asking",),
+    "bridge": ("PolicyMiddleware",),
     "decisions": (
         "BatchPlan",
         "PermissionBehavior",
@@ -178,6 +193,27 @@ _HOME = {
         "SystemMsg",
         "UserMsg",
     ),
+    "middlewares.continue_once": ("ContinueOnceMiddleware",),
+    "middlewares.dynamic_system_prompt": ("DynamicSystemPromptMiddleware",),
+    "middlewares.model_fallback": ("ModelFallbackMiddleware",),
+    "middlewares.model_router": (
+        "ChatModelCandidate",
+        "ModelRouterMiddleware",
+    ),
+    "middlewares.rate_limit": (
+        "RateLimitExceeded",
+        "RateLimitMiddleware",
+    ),
+    "middlewares.reply_budget_control": ("ReplyBudgetControlMiddleware",),
+    "middlewares.stop": (
+        "StepResult",
+        "Stop",
+    ),
+    "middlewares.timing": (
+        "Timed",
+        "TimingMiddleware",
+    ),
+    "middlewares.tracing": ("TracingMiddleware",),
     "models.anthropic": ("AnthropicChatModel",),
     "models.base": ("ChatModelBase",),
     "models.classifier": (

@@ -98,13 +98,14 @@ class Agent:
             system_prompt=self.system_prompt,
             model=self.model,
             toolkit=self.toolkit,
-            hooks=self.hooks,
+            hooks=self.hooks.taking_part(),
             state=state,
             store=self.store,
             react_config=copied(self.react_config),
             context_config=copied(self.context_config),
             interrupt=_nothing,
         )
+        view.description, view.has_thread = self.description, kept is not None
         seconds = deadline or self.deadline
         return ReplyStream(view, inputs, structured_schema, thread=kept, seconds=seconds, running=self._running)
 

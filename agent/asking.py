@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from .settings import Purpose
+
+if TYPE_CHECKING:
+    from .view import ReplyView
 
 
 class Asking(msgspec.Struct, frozen=True):
@@ -18,6 +22,11 @@ class Asking(msgspec.Struct, frozen=True):
     purpose: Purpose = "main"
     step: int = 0
     deadline: float | None = None
+
+    @classmethod
+    def of(cls, view: ReplyView) -> Asking:
+        """What is asked now in this reply. A thread that nobody named is none: its id is made up."""
+        return cls(view.reply_id, view.thread_id if view.has_thread else "", view.name, view.purpose, len(view.steps), view.deadline)
 
 
 NOBODY = Asking()

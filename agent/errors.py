@@ -55,7 +55,9 @@ class NotJSON(OurFault):
 
 
 class NoAnswer(UpstreamIncomplete):
-    """A model answered with nothing at all."""
+    """A model answered with nothing at all. `usage` is what it was paid for all the same, if it said so."""
+
+    usage: Any = None
 
 
 class DeadlineExceeded(SpangateError):

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack
 from functools import partial
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .errors import MiddlewareFault
 
@@ -46,9 +46,15 @@ class MiddlewareBase:
 
     key: str = ""
     """The name under which its state is kept. Default: its class's."""
+    innermost: ClassVar[frozenset[str]] = frozenset()
+    """Hooks in which it stands inside of all others, wherever it is in the list: next to the model, so that it sees each request."""
 
     def is_implemented(self, hook_name: str) -> bool:
         return implements(self, hook_name)
+
+    def takes_part(self) -> bool:
+        """Whether it has anything to do now; asked at the beginning of each reply. Where it hasn't, it costs that reply nothing."""
+        return True
 
     async def get_middleware_key(self) -> str:
         return self.key or type(self).__name__
@@ -137,11 +143,14 @@ class Hooks:
         self.stacks: dict[str, tuple[tuple[Any, Callable[..., Any]], ...]] = {}
         for hook in HOOKS:
             kept = [each for each, only in attached if only is None or hook in only]
+            kept.sort(key=lambda each: hook in getattr(each, "innermost", ()))
             self.stacks[hook] = tuple((each, layer) for each in kept for layer in _layers(each, hook))
         for each in self.middlewares:
             if isinstance(each, type) or not (isinstance(each, MiddlewareBase) or any(implements(each, hook) for hook in (*HOOKS, *SUGAR))):
                 given = each.__name__ if isinstance(each, type) else type(each).__name__
                 raise TypeError(f"{given} is no middleware: give an instance that implements one of {', '.join(HOOKS)}")
+        self._asked = tuple(each for each in self.middlewares if implements(each, "takes_part"))
+        self._rests: dict[int, Hooks] = {}
         self.keys = _keys(self.middlewares)
         self.codes = {
             code: f"{type(each).__name__}.{hook}"
@@ -156,26 +165,42 @@ class Hooks:
                 if implements(each, name) and (code := _code(getattr(each, name))) is not None
             }
 
+    def taking_part(self) -> Hooks:
+        """The same stack without those who have nothing to do in the reply that begins."""
+        left = self
+        for each in self._asked:
+            if not each.takes_part():
+                known = left._rests.get(id(each))
+                if known is None:
+                    known = left._rests[id(each)] = left.without(each)
+                left = known
+        return left
+
     def without(self, middleware: object) -> Hooks:
         """The same stack without this one: what it asks of a model doesn't come back to it."""
         rest = Hooks.__new__(Hooks)
         rest.middlewares, rest.keys, rest.codes = self.middlewares, self.keys, self.codes
+        rest._asked, rest._rests = self._asked, {}
         rest.stacks = {hook: tuple(pair for pair in stack if pair[0] is not middleware) for hook, stack in self.stacks.items()}
         return rest
 
     def blame(self, error: BaseException) -> None:
         """Add to an error that a middleware of this stack raised by itself a note that names it."""
-        culprit, trace = "", error.__traceback__
-        while trace is not None:
-            code = trace.tb_frame.f_code
-            name = str(trace.tb_frame.f_globals.get("__name__"))
-            if code in self.codes:
-                culprit = self.codes[code]
-            elif name.startswith(_PACKAGE):
-                culprit = ""
-            trace = trace.tb_next
-        if culprit and not any(culprit in note for note in getattr(error, "__notes__", ())):
-            error.add_note(f"raised in {culprit}")
+        blame(error, self.codes)
+
+
+def blame(error: BaseException, codes: Mapping[CodeType, str]) -> None:
+    """Add to an error that one of these layers raised by itself a note that names it: not to one that passed through it only."""
+    culprit, trace = "", error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code in codes:
+            culprit = codes[code]
+        elif str(trace.tb_frame.f_globals.get("__name__")).startswith(_PACKAGE):
+            culprit = ""
+        trace = trace.tb_next
+    if culprit and not any(culprit in note for note in getattr(error, "__notes__", ())):
+        error.add_note(f"raised in {culprit}")
 
 
 def _layers(middleware: Any, hook: str) -> list[Callable[..., Any]]:

@@ -120,8 +120,7 @@ async def _attempt(
 ) -> Answer:
     attempt = Attempt(model.model, view.purpose)
     view.attempts.append(attempt)
-    now = Asking(view.reply_id, view.thread_id, view.name, view.purpose, len(view.steps), view.deadline)
-    token = asking.set(now)
+    token = asking.set(Asking.of(view))
     try:
         given: Any = await model(messages, tools or None, tool_choice)
         if not isinstance(given, ChatResponse | ModelStream) and isinstance(given, AsyncIterator):
@@ -129,6 +128,7 @@ async def _attempt(
         answer = as_answer(given)
     except BaseException as error:
         attempt.error = type(error).__name__
+        attempt.usage = error.usage if isinstance(error, NoAnswer) else None
         raise
     finally:
         asking.reset(token)
@@ -136,12 +136,32 @@ async def _attempt(
         raise NoAnswer(f"{model.model} gave no answer: a model returns a ChatResponse or a generator of them.")
 
     def record(whole: ChatResponse) -> None:
-        attempt.usage = whole.usage
+        attempt.usage = whole.usage or attempt.usage
         whole.model = whole.model or model.model
 
+    if isinstance(answer, ModelStream):
+        answer = Tried(answer, attempt)
     answer = answer.then(record)
     view.open_streams.append(answer)
     return answer
+
+
+class Tried(ModelStream):
+    """A stream whose attempt knows what it used so far, and how it failed, if it does."""
+
+    def __init__(self, source: ModelStream, attempt: Attempt) -> None:
+        super().__init__(source)
+        self._attempt = attempt
+
+    async def __anext__(self) -> ChatResponse:
+        try:
+            piece = await super().__anext__()
+        except Exception as error:
+            if not isinstance(error, StopAsyncIteration):
+                self._attempt.error = type(error).__name__
+            raise
+        self._attempt.usage = piece.usage or self._attempt.usage
+        return piece
 
 
 def _keep(reply: Reply, answer: ChatResponse, duration: float, attempts: list[Attempt]) -> None:

@@ -160,6 +160,8 @@ class Reply:
             state.cur_iter += 1
             if self._done():
                 return
+            # A model and tools that never wait leave a deadline, an interrupt and everybody else no turn.
+            await asyncio.sleep(0)
 
     def _done(self) -> bool:
         """Whether the round that has just been was the last; sets why."""

@@ -46,6 +46,7 @@ class ReplyView:
         deadline: float | None = None,
     ) -> None:
         self.name = name
+        self.description = ""
         self.system_prompt = system_prompt
         self.model = model
         self.toolkit = toolkit
@@ -65,6 +66,10 @@ class ReplyView:
         self.steps: list[Step] = []
         self.attempts: list[Attempt] = []
         """Every request to a model in this reply, internal ones and failed ones too."""
+        self.labels: dict[str, Any] = {}
+        """What layers want told on the spans of this reply's model calls, by the names of telemetry."""
+        self.has_thread = False
+        """The caller named the thread; else its id is made up and stands for this reply alone."""
         self.extra_tools: dict[str, ToolBase] = {}
         """Tools of this reply alone, offered beside the toolkit's."""
         self.pending_events: list[AgentEvent] = []

@@ -12,7 +12,7 @@ from .notes import Notes
 from .seen import Seen
 
 Op = Literal["chat", "completions", "embeddings"]
-Purpose = Literal["main", "summary", "router", "classify", "search"]
+Purpose = Literal["main", "summary", "router", "selector", "classify", "search", "memory", "rerank", "guard", "emulator"]
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -50,7 +50,8 @@ class Labels(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """`model` is the name asked for, `target` the one chosen. `deadline` is on the monotonic clock, `connect` in seconds."""
+    """`model` is the name asked for, `target` the one chosen. `purpose`: `main`, or what an agent or a policy asks it for on its own.
+    `deadline` is on the monotonic clock, `connect` in seconds."""
 
     op: Op
     model: str
@@ -80,5 +81,6 @@ class Call(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, target=target)
 
     def within(self, *, connect: float, deadline: float) -> Call:
-        """The same under time limits."""
-        return msgspec.structs.replace(self, connect=connect, deadline=deadline)
+        """The same under time limits. A deadline that it has already is never put off."""
+        sooner = deadline if self.deadline is None else min(self.deadline, deadline)
+        return msgspec.structs.replace(self, connect=connect, deadline=sooner)

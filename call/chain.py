@@ -29,7 +29,8 @@ Next = Callable[[Call], AsyncIterator[Event]]
 class Policy(Protocol):
     """One layer. An async generator, or a plain function that returns `next(call)` and must not await.
 
-    A refusal may be raised at the call or at the first pull: callers treat both alike.
+    A refusal may be raised at the call or at the first pull: callers treat both alike. Its class may say where it stands (`stage`) and
+    what it can't do without (`needs`, such as `{"targets"}`: it chooses among them).
     """
 
     def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]: ...
@@ -41,6 +42,11 @@ def chain(policies: Sequence[Policy], answer: Next) -> Next:
     for policy in reversed(policies):
         following = partial(policy, next=following)
     return following
+
+
+def in_order(policies: Sequence[Policy]) -> list[Policy]:
+    """By stage, stably: within one stage the list order is nesting order, outermost first."""
+    return sorted(policies, key=lambda policy: getattr(policy, "stage", 50))
 
 
 class pulling:  # noqa: N801 - reads like contextlib.aclosing

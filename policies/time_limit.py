@@ -45,7 +45,8 @@ class TimeLimit(BaseModel):
 
     async def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
         stream = call.head.stream
-        clock = asyncio.get_running_loop().time
+        loop = asyncio.get_running_loop()
+        clock, task = loop.time, asyncio.current_task
         watch = Watchdog(
             total=self.total,
             first=self.first if stream else self.total,
@@ -54,13 +55,13 @@ class TimeLimit(BaseModel):
         call = call.within(connect=self.connect, deadline=watch.deadline)
         try:
             async with pulling(next(call)) as events:
-                watch.since = clock()
+                watch.since = clock()  # the watchdog knows the task that it was made in
                 async for event in events:
                     watch.since = 0.0
                     if watch.limit == "first":
                         watch.go_on()
                     yield event
-                    watch.since = clock()
+                    watch.since, watch.task = clock(), task(loop)  # an agent's answer may be read by another
                 watch.since = 0.0
         except asyncio.CancelledError:
             fault = watch.claim()
@@ -76,14 +77,14 @@ class Watchdog:
     """Cancels the waiting task once it has waited longer than it may, or past the deadline.
 
     The timer isn't moved at each piece: it fires when the earliest limit could be due, looks at the clock, and sets itself anew.
-    `since` is when the inside began to be awaited, 0 while the outside has its turn, which may take as long as it likes.
+    `since` is when the inside began to be awaited, by `task`; 0 while the outside has its turn, which may take as long as it likes.
     """
 
-    __slots__ = ("_fault", "_loop", "_patience", "_silence", "_task", "_timer", "_total", "deadline", "limit", "since")
+    __slots__ = ("_fault", "_loop", "_patience", "_silence", "_timer", "_total", "deadline", "limit", "since", "task")
 
     def __init__(self, *, total: float, first: float, silence: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
+        self.task = asyncio.current_task()
         self._total = total
         self._silence = silence
         self.limit = "first"
@@ -107,7 +108,7 @@ class Watchdog:
 
     def claim(self) -> UpstreamTimeout | None:
         """The fault, if the cancellation that arrived is ours and nobody else's."""
-        ours = self._fault is not None and self._task is not None and self._task.uncancel() == 0
+        ours = self._fault is not None and self.task is not None and self.task.uncancel() == 0
         return self._fault if ours else None
 
     def _armed(self, now: float) -> asyncio.TimerHandle:
@@ -126,5 +127,5 @@ class Watchdog:
 
     def _fire(self, limit: str, seconds: float) -> None:
         self._fault = UpstreamTimeout(_WORDS[limit].format(seconds), limit=limit)
-        if self._task is not None:
-            self._task.cancel(self._fault)
+        if self.task is not None:
+            self.task.cancel(self._fault)

@@ -5,14 +5,14 @@ another, and calls keep the one that they began with.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
 from ..call.call import Call, Caller, Target
-from ..call.chain import Next, Policy, chain
+from ..call.chain import Next, Policy, chain, in_order
 from ..call.clock import SYSTEM, Clock
 from ..call.errors import model_not_found
 from ..call.events import Event
@@ -177,11 +177,6 @@ class Gateway:
         """For each model name, the provider behind it: what `/v1/models` calls its owner."""
         routes = {name: self._route_of(name) for name in names}
         return {name: route.provider for name, route in routes.items() if route is not None}
-
-
-def in_order(policies: Sequence[Policy]) -> list[Policy]:
-    """By stage, stably: within one stage the list order is nesting order, outermost first."""
-    return sorted(policies, key=lambda policy: getattr(policy, "stage", 50))
 
 
 def _to_target(route: Route, call: Call, next: Next) -> AsyncIterator[Event]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -167,8 +168,9 @@ class _Exchange(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         coding = headers.get("content-encoding")
         plain = gzip.decompress(body) if coding == "gzip" else zlib.decompress(body) if coding == "deflate" else body
-        message = REQUESTS[self.path].FromString(plain)
-        answer = self.server.sink.answer(Received(self.path, headers, len(body), message, time.monotonic()))
+        path = urlsplit(self.path).path  # who takes it for a proxy names the whole address
+        message = REQUESTS[path].FromString(plain)
+        answer = self.server.sink.answer(Received(path, headers, len(body), message, time.monotonic()))
         if answer is None:
             self.close_connection = True
             return

@@ -61,6 +61,10 @@ class AnthropicChatModel(ChatModelBase):
     def takes_reply_labels(self) -> bool:
         return not is_vendor(self._url) if self._gateway is None else self._gateway
 
+    @property
+    def address(self) -> str:
+        return self._url
+
     async def aclose(self) -> None:
         """Close its connections."""
         session, self._session = self._session, None

@@ -54,5 +54,15 @@ class ChatModelBase:
         """It asks a gateway of ours, which wants to know the reply, and which retries and falls back by itself."""
         return False
 
+    @property
+    def is_counted(self) -> bool:
+        """A gateway tells its usage in the same trace: whoever tells it again has counted it twice."""
+        return self.takes_reply_labels
+
+    @property
+    def address(self) -> str:
+        """The URL that it asks; empty for one in this process."""
+        return ""
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"

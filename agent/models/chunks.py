@@ -48,6 +48,15 @@ class ChatPieces:
         self._gathered.add(piece)
         return piece
 
+    def go_on_with(self, block: Block, index: int = 0) -> None:
+        """What comes from now on is more of this block; `index`: of a tool call, the one that it has in chunks."""
+        if isinstance(block, ToolCallBlock):
+            self._calls.setdefault(index, block)
+        elif isinstance(block, ThinkingBlock):
+            self._thinking = block.id
+        elif isinstance(block, TextBlock):
+            self._text = block.id
+
     def _blocks(self, said: Mapping[str, Any]) -> list[Block]:
         blocks: list[Block] = []
         for field in REASONING:
@@ -77,7 +86,7 @@ class ChatPieces:
             known = ToolCallBlock(call_id or f"call_{new_id()[:24]}", function.get("name") or "", arguments)
             self._calls[index] = known
             return known
-        return ToolCallBlock(known.id, known.name, arguments)
+        return ToolCallBlock(known.id, function.get("name") or known.name, arguments)
 
     def last(self) -> ChatResponse:
         """The whole answer."""
@@ -103,6 +112,20 @@ def usage_of(usage: Mapping[str, Any]) -> ChatUsage:
 def _count(figures: Any, name: str) -> int:
     value = figures.get(name) if isinstance(figures, Mapping) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def proxy_usage(usage: ChatUsage | None) -> Usage | None:
+    """The agent's words for usage in the proxy's."""
+    if usage is None or usage.source == "none":
+        return None
+    return Usage(
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_input_tokens,
+        usage.cache_creation_input_tokens,
+        usage.reasoning_tokens,
+        usage.source,
+    )
 
 
 def chat_usage(usage: Usage | None) -> ChatUsage | None:

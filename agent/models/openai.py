@@ -64,6 +64,10 @@ class OpenAIChatModel(ChatModelBase):
     def takes_reply_labels(self) -> bool:
         return not is_vendor(str(self.client.base_url)) if self._gateway is None else self._gateway
 
+    @property
+    def address(self) -> str:
+        return str(self.client.base_url)
+
     async def aclose(self) -> None:
         """Close its connections."""
         if self._client is not None:

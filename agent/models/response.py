@@ -70,8 +70,23 @@ class ChatResponse(msgspec.Struct):
     async def aclose(self) -> None:
         """Nothing to close."""
 
-    async def __aiter__(self) -> AsyncIterator[ChatResponse]:
-        yield self
+    def __aiter__(self) -> AsyncIterator[ChatResponse]:
+        return _Once(self)
+
+
+class _Once(AsyncIterator["ChatResponse"]):
+    """One whole answer, once. No generator: whoever leaves it has nothing to close."""
+
+    __slots__ = ("_response",)
+
+    def __init__(self, response: ChatResponse) -> None:
+        self._response: ChatResponse | None = response
+
+    async def __anext__(self) -> ChatResponse:
+        response, self._response = self._response, None
+        if response is None:
+            raise StopAsyncIteration
+        return response
 
 
 def _says(block: Block) -> bool:
@@ -94,7 +109,7 @@ class ModelStream(AsyncGenerator[ChatResponse, None]):
     @classmethod
     def of(cls, response: ChatResponse) -> ModelStream:
         """A stream of one whole answer."""
-        return cls(_once(response))
+        return cls(_Once(response))
 
     @staticmethod
     def stop(reason: str = "cancelled") -> ChatResponse:
@@ -149,10 +164,6 @@ class ModelStream(AsyncGenerator[ChatResponse, None]):
         close: Callable[[], Awaitable[None]] | None = getattr(self._source, "aclose", None)
         if close is not None:
             await close()
-
-
-async def _once(response: ChatResponse) -> AsyncIterator[ChatResponse]:
-    yield response
 
 
 class Gathered:
@@ -216,7 +227,9 @@ async def primed(source: AsyncIterator[ChatResponse], *, empty: str = "The model
         last = held[-1] if held else None
         cut = last is not None and last.is_last and last.finish not in (None, "stop", "tool_calls")
         if last is None or not (last.says_something or last.stop or cut):
-            raise NoAnswer(empty)
+            nothing = NoAnswer(empty)
+            nothing.usage = next((piece.usage for piece in reversed(held) if piece.usage is not None), None)
+            raise nothing
     except BaseException:
         close = getattr(source, "aclose", None)
         if close is not None:

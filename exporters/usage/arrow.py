@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -62,10 +62,17 @@ _release_array = _ReleaseArray(_let_array_go)
 class Batch:
     """Columns of equal length under their names. Values may be None. It must outlive the statement that reads it."""
 
-    def __init__(self, columns: Sequence[tuple[str, Kind, Sequence[Any]]]) -> None:
-        self._length = len(columns[0][2]) if columns else 0
-        self._columns = [(name.encode(), kind.encode(), *_buffers(kind, values)) for name, kind, values in columns]
+    def __init__(self, columns: Iterable[tuple[str, Kind, Sequence[Any]]] = ()) -> None:
+        self._length = 0
+        self._columns: list[tuple[bytes, bytes, int, list[Any]]] = []
         self._kept: list[Any] = []
+        for column in columns:
+            self.add(*column)
+
+    def add(self, name: str, kind: Kind, values: Sequence[Any]) -> None:
+        """One more column. Whoever has many gives other threads their turn in between."""
+        self._length = len(values)
+        self._columns.append((name.encode(), kind.encode(), *_buffers(kind, values)))
 
     def __len__(self) -> int:
         return self._length
@@ -105,21 +112,35 @@ def _address(buffer: Any) -> int | None:
 
 def _buffers(kind: Kind, values: Sequence[Any]) -> tuple[int, list[Any]]:
     """How many values are None, and the buffers: which are not, then the values themselves."""
-    nulls = values.count(None)
-    valid = _bits([value is not None for value in values]) if nulls else None
+    try:  # as most columns are: to look for None first costs as much as this
+        return 0, [None, *_filled(kind, values)]
+    except TypeError:
+        nulls = values.count(None)
+        if not nulls:
+            raise
+    valid = _bits([value is not None for value in values])
+    nothing = "" if kind == "u" else 0
+    return nulls, [valid, *_filled(kind, [nothing if value is None else value for value in values])]
+
+
+def _filled(kind: Kind, values: Sequence[Any]) -> Sequence[Any]:
+    """
+    Raises:
+        TypeError: one of them is None, or of another kind.
+    """
     if kind == "u":
-        return nulls, [valid, *_text([value or "" for value in values] if nulls else values)]
-    if nulls:
-        values = [0 if value is None else value for value in values]
+        return _text(values)
     if kind == "b":
-        return nulls, [valid, _bits(values)]
-    return nulls, [valid, array("d" if kind == "g" else "q", values)]
+        if None in values:
+            raise TypeError
+        return [_bits(values)]
+    return [array("d" if kind == "g" else "q", values)]
 
 
 def _text(values: Sequence[str]) -> tuple[Any, bytes]:
     joined = "".join(values)
     if joined.isascii():
-        return array("i", accumulate(map(len, values), initial=0)), joined.encode()
+        return array("i", [*accumulate(map(len, values), initial=0)]), joined.encode()
     encoded = [value.encode() for value in values]
     return array("i", accumulate(map(len, encoded), initial=0)), b"".join(encoded)
 

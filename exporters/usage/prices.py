@@ -7,11 +7,11 @@ a second to import: it is loaded by the first call that needs it, which is the u
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from math import gcd
 from typing import TYPE_CHECKING, Any, Literal
 
 from .settings import Price
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CostSource = Literal["catalog", "override"]
 
-REMEMBERED = 1024  # models whose prices are kept at hand, the last asked for
+REMEMBERED = 1024  # models whose prices are kept at hand, the last looked up
 NANO = 10**9
 ATTO = 10**18
 MILLION = 10**6
@@ -32,7 +32,8 @@ Tiers = tuple[tuple[int, int], ...]  # (above how many input tokens, price), the
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Prices of one model in 10⁻¹⁸ dollars a million tokens (`call`: a million calls)."""
+    """Prices of one model for a million tokens (`call`: a million calls). `unit`: how many of what they are in are a billionth of a dollar
+    a token."""
 
     source: CostSource
     input: Tiers
@@ -41,26 +42,37 @@ class Rates:
     cache_write: Tiers
     reasoning: Tiers
     call: int = 0
+    unit: int = MILLION * ATTO // NANO
 
     def nano(self, input: int, output: int, cached: int = 0, cache_write: int = 0, reasoning: int = 0) -> int:
         """What these tokens cost, in billionths of a dollar. `cached` and `cache_write` are part of `input`, `reasoning` of `output`."""
-        total = (
-            self.call
-            + (input - cached - cache_write) * _at(self.input, input)
-            + cached * _at(self.cached, input)
-            + cache_write * _at(self.cache_write, input)
-            + (output - reasoning) * _at(self.output, input)
-            + reasoning * _at(self.reasoning, input)
-        )
-        whole, rest = divmod(total, _NANO_OF_TOTAL)
-        up = 2 * rest > _NANO_OF_TOTAL or (2 * rest == _NANO_OF_TOTAL and whole % 2 == 1)  # half to even, as Decimal rounds
-        return min(whole + up, DEAREST)
+        asked, answered = _at(self.input, input), _at(self.output, input)
+        total = self.call + input * asked + output * answered
+        if cached:
+            total += cached * (_at(self.cached, input) - asked)
+        if cache_write:
+            total += cache_write * (_at(self.cache_write, input) - asked)
+        if reasoning:
+            total += reasoning * (_at(self.reasoning, input) - answered)
+        if (unit := self.unit) > 1:
+            total, rest = divmod(total, unit)
+            total += 2 * rest > unit or (2 * rest == unit and total % 2 == 1)  # half to even, as Decimal rounds
+        return min(total, DEAREST)
+
+    def reduced(self) -> Rates:
+        """The same in the coarsest unit that tells each price: figures of a machine word, and mostly nothing to divide."""
+        tiers = (self.input, self.output, self.cached, self.cache_write, self.reasoning)
+        by = gcd(self.unit, self.call, *(price for each in tiers for _, price in each))
+        input, output, cached, cache_write, reasoning = [tuple((above, price // by) for above, price in each) for each in tiers]
+        return Rates(self.source, input, output, cached, cache_write, reasoning, self.call // by, self.unit // by)
 
 
-_NANO_OF_TOTAL = MILLION * ATTO // NANO
+Changing = Callable[[int], Rates | None]  # by the time, in nanoseconds
 
 
 def _at(tiers: Tiers, tokens: int) -> int:
+    if len(tiers) == 1:
+        return tiers[0][1]
     for above, price in tiers:
         if tokens > above:
             return price
@@ -72,25 +84,23 @@ class Prices:
 
     def __init__(self, overrides: Sequence[Price] = ()) -> None:
         self._overrides = tuple(overrides)
-        self._found: OrderedDict[tuple[str, str, str, str], Callable[[int], Rates] | None] = OrderedDict()
+        self._found: dict[tuple[str, str, str, str], Rates | Changing | None] = {}
 
     def rates(self, provider: str, system: str, address: str, model: str, at_ns: int) -> Rates | None:
         """What the model cost at that time; None: nobody knows."""
         key = (provider, system, address, model)
         try:
             found = self._found[key]
-            self._found.move_to_end(key)
         except KeyError:
             found = self._found[key] = self._look_up(*key)
             if len(self._found) > REMEMBERED:
-                self._found.popitem(last=False)
-        return found(at_ns) if found else None
+                del self._found[next(iter(self._found))]
+        return found if found is None or isinstance(found, Rates) else found(at_ns)
 
-    def _look_up(self, provider: str, system: str, address: str, model: str) -> Callable[[int], Rates] | None:
+    def _look_up(self, provider: str, system: str, address: str, model: str) -> Rates | Changing | None:
         for price in self._overrides:
             if price.fits(provider, model):
-                rates = _override(price)
-                return lambda _: rates
+                return _override(price)
         return _catalogued(system, address, model)
 
 
@@ -103,10 +113,10 @@ def _override(price: Price) -> Rates:
         _flat(price.cached) if price.cached is not None else input,
         _flat(price.cache_write) if price.cache_write is not None else input,
         _flat(price.reasoning) if price.reasoning is not None else output,
-    )
+    ).reduced()
 
 
-def _catalogued(system: str, address: str, model: str) -> Callable[[int], Rates] | None:
+def _catalogued(system: str, address: str, model: str) -> Rates | Changing | None:
     from genai_prices.data_snapshot import get_snapshot
     from genai_prices.types import ModelPrice
 
@@ -115,10 +125,7 @@ def _catalogued(system: str, address: str, model: str) -> Callable[[int], Rates]
     found = provider.find_model(model, all_providers=providers) if provider else None
     if found is None:
         return None
-    if isinstance(found.prices, ModelPrice):
-        rates = _rates(found.prices)
-        return (lambda _: rates) if rates else None
-    return _changing(found)
+    return _rates(found.prices) if isinstance(found.prices, ModelPrice) else _changing(found)
 
 
 def _provider(providers: Sequence[Provider], system: str, address: str) -> Provider | None:
@@ -130,11 +137,11 @@ def _provider(providers: Sequence[Provider], system: str, address: str) -> Provi
     return by_address or (find_provider_by_id(list(providers), system) if system else None)
 
 
-def _changing(model: ModelInfo) -> Callable[[int], Rates]:
+def _changing(model: ModelInfo) -> Changing:
     """Prices that depend on the date or the hour."""
     known: dict[int, Rates | None] = {}
 
-    def at(at_ns: int) -> Any:
+    def at(at_ns: int) -> Rates | None:
         prices = model.get_prices(datetime.fromtimestamp(at_ns / NANO, UTC))
         if id(prices) not in known:  # of the catalog, which stays
             known[id(prices)] = _rates(prices)
@@ -156,7 +163,7 @@ def _rates(prices: ModelPrice) -> Rates | None:
         _tiers(prices.cache_write_mtok) if prices.cache_write_mtok is not None else input,
         _tiers(prices.output_reasoning_mtok) if prices.output_reasoning_mtok is not None else output,
         _atto(prices.requests_kcount) * 1000 if isinstance(prices.requests_kcount, Decimal) else 0,
-    )
+    ).reduced()
 
 
 def _tiers(price: Any) -> Tiers:

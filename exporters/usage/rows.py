@@ -13,7 +13,7 @@ import msgspec
 
 from ...call.events import Usage
 from ..traces.decisions import REFUSED
-from .prices import DEAREST, Prices
+from .prices import DEAREST, Prices, Rates
 from .spool_lines import Closing, Noted, Opening, Spent, Tried
 
 BYTES_A_TOKEN = 4
@@ -30,27 +30,23 @@ _json = msgspec.json.Encoder().encode
 Row = tuple[Any, ...]
 
 
-class Bill(NamedTuple):
-    """What was used, and what that cost in billionths of a dollar. `source` is usage_source, `cost_source` its namesake."""
+class Place(NamedTuple):
+    """A provider's model that was not asked, since a layer answered for it."""
 
-    input: int
-    cached: int
-    cache_write: int
-    output: int
-    reasoning: int
+    provider: str
+    target_model: str
+    system: str = ""
+    address: str = ""
+
+
+class Bill(msgspec.Struct, frozen=True, gc=False):
+    """What was used, and what that cost in billionths of a dollar. `tokens` are as both tables hold them: input, cached, cache_write,
+    output, reasoning, weighted (all weights are 1 until a budget says otherwise). `source` is usage_source, `cost_source` its namesake."""
+
+    tokens: tuple[int, int, int, int, int, int]
     source: str
     cost: int | None
     cost_source: str
-
-
-class Place(NamedTuple):
-    """Who was asked for which model, and when (nanoseconds)."""
-
-    provider: str
-    system: str
-    address: str
-    model: str
-    at: int
 
 
 class Rows:
@@ -63,7 +59,7 @@ class Rows:
         self.decisions: list[Row] = []
 
     def add(self, call: Closing) -> None:
-        """A call that has ended."""
+        """A call that has ended. Tuples are joined with `+`, which costs less than unpacking them."""
         bills = []
         for tried in call.attempts:
             bill = self._bill(call, tried)
@@ -71,16 +67,13 @@ class Rows:
             if bill is not None:
                 bills.append(bill)
         if not bills and call.spent is not None:  # answered without asking a provider
-            bills.append(self.priced(Place(call.provider, "", "", call.target_model, call.started), call.spent))
-        started = call.started // 1000
-        self.calls.append(
-            (
-                call.id, call.client_request_id, call.trace_id, started, started + round(call.duration * 1e6),
-                *_who(call), call.status, call.outcome, call.error_code, *_figures(bills),
-                round(call.duration * 1e3, 3), None if call.first is None else round(call.first * 1e3, 3),
-                round(_overhead(call) * 1e3, 3), len(call.attempts), call.config_version,
-            )
-        )  # fmt: skip
+            bills.append(self._priced(Place(call.provider, call.target_model), call.started, call.spent))
+        started, duration = call.started // 1000, round(call.duration * 1e6)
+        head = (call.id, call.client_request_id, call.trace_id, started, started + duration)
+        outcome = (call.status, call.outcome, call.error_code)
+        first = None if call.first is None else round(call.first * 1e6) / 1e3
+        times = (duration / 1e3, first, round(_overhead(call) * 1e6) / 1e3, len(call.attempts), call.config_version)
+        self.calls.append(head + _who(call) + outcome + _figures(bills) + times)
         for note in call.notes:
             self.decisions.append(_decision_row(call, note))
 
@@ -92,7 +85,7 @@ class Rows:
         """A call that was under way when the gateway died: what it held counts as used."""
         held = {name: tokens for name, tokens in (call.holds or {}).items() if isinstance(tokens, int)}
         spent = Spent(held.get("input", _estimate(call.request_bytes)), held.get("output", 0), source="estimated")
-        bill = self.priced(Place(call.provider, call.system, call.address, call.target_model, call.started), spent)
+        bill = self._priced(call, call.started, spent)
         self.calls.append(
             (
                 call.id, call.client_request_id, call.trace_id, call.started // 1000, None,
@@ -101,21 +94,36 @@ class Rows:
         )  # fmt: skip
 
     def _bill(self, call: Closing, tried: Tried) -> Bill | None:
-        spent = _spent(call, tried)
-        if spent is None:
-            return None
-        return self.priced(Place(tried.provider, tried.system, tried.address, tried.target_model, tried.started), spent)
+        spent = tried.spent
+        if spent is None or spent.unknown:
+            spent = _spent(call, tried)
+            if spent is None:
+                return None
+        return self._priced(tried, tried.started, spent)
 
-    def priced(self, place: Place, spent: Spent | Usage) -> Bill:
-        """What these tokens cost there."""
-        input, output = _believed(spent.input), _believed(spent.output)
-        cached = min(_believed(spent.cached), input)
-        cache_write = min(_believed(spent.cache_write), input - cached)
-        reasoning = min(_believed(spent.reasoning), output)
-        rates = self._prices.rates(*place)
-        cost = rates.nano(input, output, cached, cache_write, reasoning) if rates else None
-        source = "unpriced" if rates is None else "estimated" if spent.source == "estimated" else rates.source
-        return Bill(input, cached, cache_write, output, reasoning, spent.source, cost, source)
+    def _priced(self, asked: Tried | Opening | Place, at_ns: int, spent: Spent) -> Bill:
+        """What these tokens cost there and then."""
+        input, output, cached, cache_write, reasoning = counted(spent)
+        tokens = (input, cached, cache_write, output, reasoning, (input + output) * MILLION)
+        rates = self._prices.rates(asked.provider, asked.system, asked.address, asked.target_model, at_ns)
+        if rates is None:
+            return Bill(tokens, spent.source, None, "unpriced")
+        return Bill(tokens, spent.source, rates.nano(input, output, cached, cache_write, reasoning), cost_source(spent, rates))
+
+
+def counted(spent: Spent | Usage) -> tuple[int, int, int, int, int]:
+    """Input, output, cached, cache_write and reasoning, as far as they can be believed."""
+    input, output, cached, cache_write, reasoning = spent.input, spent.output, spent.cached, spent.cache_write, spent.reasoning
+    if cached >= 0 <= cache_write and cached + cache_write <= input <= MOST and 0 <= reasoning <= output <= MOST:
+        return input, output, cached, cache_write, reasoning
+    input, output = _believed(input), _believed(output)
+    cached = min(_believed(cached), input)
+    return input, output, cached, min(_believed(cache_write), input - cached), min(_believed(reasoning), output)
+
+
+def cost_source(spent: Spent | Usage, rates: Rates) -> str:
+    """How the cost of these tokens is known, where there is one."""
+    return "estimated" if spent.source == "estimated" else rates.source
 
 
 def _who(call: Closing | Opening) -> Row:
@@ -130,22 +138,15 @@ def _figures(bills: list[Bill]) -> Row:
     if not bills:
         return (*_NOTHING, "none", None, "")
     bill = bills[0] if len(bills) == 1 else _sum(bills)
-    return (*_tokens(bill), bill.source, bill.cost, bill.cost_source)
-
-
-def _tokens(bill: Bill) -> Row:
-    """As both tables hold them. All weights are 1 until a budget says otherwise."""
-    return (bill.input, bill.cached, bill.cache_write, bill.output, bill.reasoning, (bill.input + bill.output) * MILLION)
+    known = (bill.source, bill.cost, bill.cost_source)
+    return bill.tokens + known
 
 
 def _sum(bills: list[Bill]) -> Bill:
     costs = [bill.cost for bill in bills if bill.cost is not None]
+    input, cached, cache_write, output, reasoning, weighted = map(sum, zip(*[bill.tokens for bill in bills], strict=True))
     return Bill(
-        sum(bill.input for bill in bills),
-        sum(bill.cached for bill in bills),
-        sum(bill.cache_write for bill in bills),
-        sum(bill.output for bill in bills),
-        sum(bill.reasoning for bill in bills),
+        (input, cached, cache_write, output, reasoning, weighted),
         "estimated" if any(bill.source == "estimated" for bill in bills) else "provider",
         min(sum(costs), DEAREST) if len(costs) == len(bills) else None,
         max((bill.cost_source for bill in bills), key=_DEARER.__getitem__),
@@ -189,18 +190,20 @@ def _believed(count: int) -> int:
 
 def _attempt_row(call_id: str, tried: Tried, bill: Bill | None) -> Row:
     started = tried.started // 1000
-    return (
+    head = (
         call_id, tried.number, tried.provider, tried.target_model, started, started + round(tried.duration * 1e6),
-        tried.status, tried.outcome or "", tried.error_type, *(_tokens(bill) if bill else _NOTHING), bill.cost if bill else None,
-        tried.upstream_request_id, f"{tried.span_id:016x}", tried.reason,
+        tried.status, tried.outcome or "", tried.error_type,
     )  # fmt: skip
+    end = (bill.cost if bill else None, tried.upstream_request_id, f"{tried.span_id:016x}", tried.reason)
+    return head + (bill.tokens if bill else _NOTHING) + end
 
 
 def _overhead(call: Closing) -> float:
     """Seconds of a call during which no attempt ran: our own time, and the client's while it sends its request."""
-    if len(call.attempts) < 2:
-        return max(call.duration - sum(tried.duration for tried in call.attempts), 0.0)
-    return max(call.duration - _covered((tried.started / 1e9, tried.duration) for tried in call.attempts), 0.0)
+    attempts = call.attempts
+    alone = len(attempts) == 1
+    tried = attempts[0].duration if alone else _covered((each.started / 1e9, each.duration) for each in attempts)
+    return call.duration - tried if call.duration > tried else 0.0
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:

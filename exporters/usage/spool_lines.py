@@ -13,6 +13,7 @@ from zlib import crc32
 
 import msgspec
 
+from ...call.events import Usage
 from ...call.seen import Attempt, Outcome, Reason, Seen
 
 LONGEST = 16 * 1024  # bytes of a line that goes out as it is; a longer one is cut to size
@@ -133,55 +134,50 @@ def opening(seen: Seen, holds: Mapping[str, Any] | None = None) -> bytes:
     first = seen.attempts[0] if seen.attempts else None
     return _line(
         (
-            "o", *_head(seen), holds,
-            first.system if first else "", first.address if first else "",
+            "o", seen.id, seen.trace_id.to_bytes(16, "big").hex(), seen.client_request_id, seen.started_ns, seen.organisation, seen.team,
+            seen.key, seen.user, seen.thread, seen.reply, seen.tags, seen.op, seen.stream, seen.model, seen.provider, seen.target_model,
+            seen.request_bytes, seen.config_version, holds, first.system if first else "", first.address if first else "",
         )
     )  # fmt: skip
 
 
 def closing(seen: Seen) -> bytes:
     """The line of a call that has ended."""
-    return _line(
-        (
-            "c", *_head(seen), seen.status, seen.outcome, seen.error_code, seen.ended - seen.started,
-            seen.first_content - seen.started if seen.first_content else None, _spent(seen),
-            [_tried(attempt) for attempt in seen.attempts], [(note.name, note.figures) for note in seen.notes],
-        )
-    )  # fmt: skip
+    return _line(_ended(seen))
 
 
 def closed(seen: Seen) -> Closing:
     """What that line says, without what notes say."""
-    return _Closing(
-        *_head(seen), seen.status, seen.outcome or "failed", seen.error_code, seen.ended - seen.started,
-        seen.first_content - seen.started if seen.first_content else None, _as_spent(seen),
-        [_Tried(*values[:10], _as_spent(attempt), *values[11:]) for attempt in seen.attempts for values in [_tried(attempt)]], [],
-    )  # fmt: skip
+    _, *head, outcome, error_code, duration, first, spent, tried, _ = _ended(seen)
+    attempts = [_Tried(*each[:10], _as_spent(each[10]), *each[11:]) for each in tried]
+    return _Closing(*head, outcome or "failed", error_code, duration, first, _as_spent(spent), attempts, [])
 
 
-def _as_spent(seen: Seen | Attempt) -> Spent | None:
-    values = _spent(seen)
+def _as_spent(values: tuple[Any, ...] | None) -> Spent | None:
     return Spent(*values) if values else None
 
 
-def _head(seen: Seen) -> tuple[Any, ...]:
-    return (
-        seen.id, f"{seen.trace_id:032x}", seen.client_request_id, seen.started_ns, seen.organisation, seen.team, seen.key, seen.user,
-        seen.thread, seen.reply, seen.tags, seen.op, seen.stream, seen.model, seen.provider, seen.target_model, seen.request_bytes,
-        seen.config_version,
+def _ended(seen: Seen) -> tuple[Any, ...]:
+    first = seen.first_content
+    return (  # begins as an opening does: joining two tuples would cost the loop more than it saves here
+        "c", seen.id, seen.trace_id.to_bytes(16, "big").hex(), seen.client_request_id, seen.started_ns, seen.organisation, seen.team,
+        seen.key, seen.user, seen.thread, seen.reply, seen.tags, seen.op, seen.stream, seen.model, seen.provider, seen.target_model,
+        seen.request_bytes, seen.config_version, seen.status, seen.outcome, seen.error_code, seen.ended - seen.started,
+        first - seen.started if first else None, _spent(seen.usage), [*map(_tried, seen.attempts)],
+        [(note.name, note.figures) for note in seen.notes] if seen.notes else (),
     )  # fmt: skip
 
 
 def _tried(attempt: Attempt) -> tuple[Any, ...]:
+    duration = attempt.ended - attempt.started
     return (
         attempt.number, attempt.provider, attempt.target_model, attempt.span_id, attempt.started_ns,
-        max(attempt.ended - attempt.started, 0.0), attempt.reason, attempt.status, attempt.outcome, attempt.error_type, _spent(attempt),
+        duration if duration > 0 else 0.0, attempt.reason, attempt.status, attempt.outcome, attempt.error_type, _spent(attempt.usage),
         attempt.upstream_request_id, attempt.system, attempt.address, attempt.answer_bytes,
     )  # fmt: skip
 
 
-def _spent(seen: Seen | Attempt) -> tuple[Any, ...] | None:
-    usage = seen.usage
+def _spent(usage: Usage | None) -> tuple[Any, ...] | None:
     if usage is None:
         return None
     return (usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning, usage.source, usage.unknown)

@@ -7,6 +7,7 @@ What DuckDB says becomes one of two things: `Trouble` (not now; the rows are kep
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ FORGET = 5000  # rows that one transaction of retention deletes
 
 _HOLDER = re.compile(r"PID (\d+)")
 _FOLDED: frozenset[Kind] = frozenset({"u", "l", "g", "b"})
-_CAST = {"u": "VARCHAR", "l": "BIGINT", "g": "DOUBLE", "b": "BOOLEAN"}
 
 
 class Trouble(Exception):
@@ -89,7 +89,12 @@ class Store:
             raise Trouble(f"its folder can't be made ({error.strerror})") from error
         with _told():
             fresh = not self.path.exists()
-            self._connection = duckdb.connect(str(self.path), config=_settings())
+            try:
+                self._connection = duckdb.connect(str(self.path), config=_settings())
+            except duckdb.Error as error:
+                if fresh and "lock on file" not in str(error):  # what a full disk took of a new file would never be opened again
+                    self.path.unlink(missing_ok=True)
+                raise
             if fresh:
                 self.path.chmod(0o600)  # it names teams and users
             try:
@@ -161,20 +166,20 @@ class Store:
             return  # there is nothing left to roll back
 
     def _insert(self, table: str, columns: Columns, rows: Sequence[Row]) -> None:
-        """By columns; one that says the same in every row is handed over once."""
+        """By columns; one that says the same in every row is handed over once, and each costs other threads no more than its own time."""
         if not rows:
             return
-        parts: list[tuple[str, Kind, Sequence[Any]]] = []
+        batch = Batch()
         same: list[Any] = []
         selected: list[str] = []
-        for (name, kind, type), values in zip(columns, zip(*rows, strict=True), strict=True):
-            if parts and kind in _FOLDED and values.count(values[0]) == len(values):
-                same.append(values[0])
-                selected.append(_typed(f"${len(same)}::{_CAST[kind]}", type))
+        for number, ((name, kind, type), values) in enumerate(zip(columns, zip(*rows, strict=True), strict=True)):
+            first = values[0]
+            if number and (kind in _FOLDED or first is None) and first == values[-1] and values.count(first) == len(values):
+                selected.append(_constant(first, type, same))
             else:
-                parts.append((name, kind, values))
+                batch.add(name, kind, values)
                 selected.append(_typed(f'"{name}"', type))
-        batch = Batch(parts)
+            time.sleep(0)
         connection = self.connection
         connection.register("incoming", batch)
         connection.execute(f"INSERT INTO {table} SELECT {', '.join(selected)} FROM incoming", same)
@@ -244,6 +249,16 @@ def _settings() -> dict[str, Any]:
         "autoload_known_extensions": "false",
         "python_enable_replacements": "false",
     }
+
+
+def _constant(value: Any, type: str, parameters: list[Any]) -> str:
+    """What planning costs least, which it does anew for each statement."""
+    if value is None:
+        return "NULL"
+    if value == "" and type != "JSON":
+        return f"MAP {{}}::{type}" if type.startswith("MAP") else "''"
+    parameters.append(value)
+    return _typed(f"${len(parameters)}", type)
 
 
 def _typed(value: str, type: str) -> str:

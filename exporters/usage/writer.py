@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
 from typing import Literal
 
+import msgspec
+
 from ...call.clock import SYSTEM, Clock
 from ..alone import alone
 from . import segments, spool_lines
@@ -27,7 +29,7 @@ from .store import Locked, Mark, Store, Trouble, Unfit
 
 log = logging.getLogger("spangate.usage")
 
-BATCH = 1000  # calls a transaction
+BATCH = 2000  # calls a transaction: what it costs of its own is shared by as many, and as many wait in memory
 BREATH = 128  # calls after which other threads get their turn
 PACE = 1.0  # seconds for which lines are gathered before they are moved
 AGAIN = 3.0  # seconds until a database that can't be had is tried again
@@ -50,6 +52,14 @@ class UsageState:
     interrupted: int = 0
     broken: int = 0
     replayed: bool = False
+
+
+class _Ended(msgspec.Struct, frozen=True, gc=False):
+    """A call whose row is made: up to where its segment is read with it, and its line, should the row be needed again."""
+
+    upto: int
+    id: str
+    line: bytes
 
 
 class UsageWriter:
@@ -204,7 +214,8 @@ class UsageWriter:
     def _move_lines(self, segment: Segment, data: bytes) -> int:
         """How many of its lines are broken, or hold what DuckDB refuses."""
         opened: dict[str, bytes] = {}
-        closed: list[tuple[int, Closing]] = []
+        closed: list[_Ended] = []
+        rows = Rows(self._prices)
         done, broken = self._progress.get(segment.name, 0), 0
         for number, (end, line) in enumerate(spool_lines.lines(data)):
             if number % BREATH == 0:
@@ -216,41 +227,46 @@ class UsageWriter:
             elif isinstance(read, Closing):
                 opened.pop(read.id, None)
                 if end > done:
-                    closed.append((end, read))
+                    rows.add(read)
+                    closed.append(_Ended(end, read.id, line))
             if len(closed) == BATCH:
-                broken += self._move_calls(segment, closed)
-                closed = []
+                broken += self._move_calls(segment, closed, rows)
+                closed, rows = [], Rows(self._prices)
         if closed:
-            broken += self._move_calls(segment, closed)
+            broken += self._move_calls(segment, closed, rows)
         left = [(segment.instance, id, line) for id, line in opened.items() if id not in self._opened]
         if left:
             self._commit(Rows(self._prices), segment, len(data), opened=left)
         return broken
 
-    def _move_calls(self, segment: Segment, calls: Sequence[tuple[int, Closing]]) -> int:
+    def _move_calls(self, segment: Segment, calls: Sequence[_Ended], rows: Rows) -> int:
         """One transaction; if DuckDB refuses it, half of it at a time, so that one bad row costs that row. How many were refused."""
-        rows = Rows(self._prices)
-        for number, (_, call) in enumerate(calls):
-            rows.add(call)
-            if number % BREATH == 0:
-                time.sleep(0)
         try:
-            self._commit(rows, segment, calls[-1][0], closed=[call.id for _, call in calls if call.id in self._opened])
+            self._commit(rows, segment, calls[-1].upto, closed=[call.id for call in calls if call.id in self._opened])
         except Unfit as error:
             if len(calls) > 1:
                 half = len(calls) // 2
-                return self._move_calls(segment, calls[:half]) + self._move_calls(segment, calls[half:])
-            return self._refuse(calls[0][1], error)
+                return sum(self._move_calls(segment, part, self._read_again(part)) for part in (calls[:half], calls[half:]))
+            return self._refuse(calls[0].id, error)
         self._refused = 0
         self.state = replace(self.state, moved=self.state.moved + len(calls))
         return 0
 
-    def _refuse(self, call: Closing, error: Unfit) -> int:
+    def _read_again(self, calls: Sequence[_Ended]) -> Rows:
+        rows = Rows(self._prices)
+        for number, call in enumerate(calls):
+            if number % BREATH == 0:
+                time.sleep(0)
+            if isinstance(read := spool_lines.read(call.line), Closing):
+                rows.add(read)
+        return rows
+
+    def _refuse(self, id: str, error: Unfit) -> int:
         self._refused += 1
         if self._refused >= FUSE:
             self._refused = 0
             raise Trouble(f"it refuses every row: {error}")
-        log.error("usage: the row of %s is refused: %s", call.id, error)
+        log.error("usage: the row of %s is refused: %s", id, error)
         return 1
 
     def _commit(

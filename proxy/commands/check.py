@@ -11,12 +11,11 @@ from pydantic import BaseModel
 
 from ... import __version__
 from ...call.amounts import show_number, show_seconds, show_size
-from ...call.chain import Policy
+from ...call.chain import Policy, in_order
 from ...policies.access import Access
 from .. import config as configuration
 from ..callers import check_reach
 from ..config import DEFAULT_FILE, Config
-from ..gateway import in_order
 from ..mistakes import ConfigMistakes, Mistake, as_github, as_json, as_sarif, as_text
 from .choices import Format
 from .failure import UNUSABLE

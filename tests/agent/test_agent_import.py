@@ -23,7 +23,8 @@ print(took, *[name for name in names if name in sys.modules])
 """
 
 EVERYDAY = (
-    "from spangate.agent import Agent, MiddlewareBase, Msg, Toolkit, HintBlock, ReplyEndEvent, ChatModelBase, OpenAIChatModel, SQLiteStore"
+    "from spangate.agent import Agent, MiddlewareBase, Msg, Toolkit, HintBlock, ReplyEndEvent, ChatModelBase, OpenAIChatModel, SQLiteStore;"
+    "from spangate.agent import GatewayModel, PolicyMiddleware"
 )
 
 

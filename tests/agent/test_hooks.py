@@ -440,3 +440,55 @@ async def test_a_step_with_five_middlewares_costs_half_a_millisecond_at_most() -
         best = min(best, (time.process_time() - began) / 20)
         await asyncio.sleep(0)
     assert best <= 0.0005
+
+
+class Says(MiddlewareBase):
+    def __init__(self, name: str, said: list[str]) -> None:
+        self.name, self.said = name, said
+
+    def on_model_call(self, agent: Any, input_kwargs: Any, next_handler: Any) -> Any:
+        self.said.append(f"{self.name} {input_kwargs['current_model'].model}")
+        return next_handler()
+
+    async def on_reply(self, agent: Any, input_kwargs: Any, next_handler: Any) -> AsyncIterator[Any]:
+        self.said.append(f"{self.name} reply")
+        async with aclosing(next_handler()) as events:
+            async for event in events:
+                yield event
+
+
+class Inside(Says):
+    innermost = frozenset({"on_model_call"})
+
+
+async def test_one_may_stand_next_to_the_model_wherever_it_is_in_the_list() -> None:
+    class Other(MiddlewareBase):
+        async def on_model_call(self, agent: Any, input_kwargs: Any, next_handler: Any) -> Any:
+            return await next_handler(current_model=ScriptedModel(model="other"))
+
+    said: list[str] = []
+    layers = [Inside("first", said), Says("second", said), Inside("third", said), Other()]
+    await Agent("a", None, ScriptedModel(model="own"), middlewares=layers)("go")
+    assert said == ["first reply", "second reply", "third reply", "second own", "first other", "third other"]
+
+
+async def test_one_that_takes_no_part_is_asked_once_a_reply_and_costs_no_more() -> None:
+    class Idle(Says):
+        idle = True
+        asked = 0
+
+        def takes_part(self) -> bool:
+            self.asked += 1
+            return not self.idle
+
+    said: list[str] = []
+    idle = Idle("idle", said)
+    agent = Agent("a", None, ScriptedModel(model="own"), middlewares=[Says("first", said), idle])
+    views = [agent.stream("go").view for _ in range(2)]
+    assert [len(view.hooks.stacks["on_reply"]) for view in views] == [1, 1]
+    assert views[0].hooks is views[1].hooks, "made once"
+    assert views[0].middlewares == agent.middlewares
+    idle.idle = False
+    await agent("go")
+    assert said == ["first reply", "idle reply", "first own", "idle own"]
+    assert idle.asked == 3

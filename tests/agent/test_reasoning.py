@@ -20,6 +20,7 @@ from spangate.agent import (
     ToolCallBlock,
 )
 from spangate.agent.messages.blocks import Base64Source
+from spangate.agent.messages.msg import ChatUsage
 from spangate.call.errors import UpstreamIncomplete
 
 
@@ -89,3 +90,16 @@ async def test_a_layer_that_wraps_the_stream_sees_every_piece() -> None:
     assert deltas == ["ONE", " TWO"]
     assert stream.message is not None
     assert stream.message.text == "ONE TWO"
+
+
+async def test_an_attempt_knows_what_it_used_and_how_it_failed() -> None:
+    class Breaks(ScriptedModel):
+        async def pieces(self, messages: Any, tools: Any, tool_choice: Any, settings: Any) -> AsyncIterator[ChatResponse]:
+            yield ChatResponse.of("half", is_last=False, usage=ChatUsage(5, 1))
+            raise UpstreamIncomplete("It broke.")
+
+    stream = Agent("a", None, Breaks(model="m")).stream("go")
+    with pytest.raises(UpstreamIncomplete):
+        await stream.result()
+    [attempt] = stream.view.attempts
+    assert (attempt.model, attempt.usage, attempt.error) == ("m", ChatUsage(5, 1), "UpstreamIncomplete")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from spangate.agent import (
     Agent,
     BatchPlan,
     ChatResponse,
+    DeadlineExceeded,
     HintBlock,
     InvalidInput,
     MiddlewareBase,
@@ -64,6 +66,51 @@ async def test_a_model_that_calls_tools_even_then_is_stopped_all_the_same() -> N
     model = ScriptedModel(ALWAYS)
     answer = await Agent("a", None, model, [look], react_config=ReActConfig(max_iters=2))("go")
     assert (answer.text, answer.finished_reason, len(model.calls)) == ("", R.EXCEED_MAX_ITERS, 3)
+
+
+@pytest.mark.fault("AGT-08")
+async def test_a_model_that_calls_what_is_not_there_is_told_so_until_the_cap() -> None:
+    model = ScriptedModel([{"answer": {"tool_calls": [{"name": "nowhere"}]}}])
+    answer = await Agent("a", None, model, [look], react_config=ReActConfig(max_iters=5), thread="t")("go")
+    assert (answer.finished_reason, len(model.calls)) == (R.EXCEED_MAX_ITERS, 6)
+    results = [message["content"] for message in model.calls[-1]["messages"] if message["role"] == "tool"]
+    assert results == ["There is no tool called 'nowhere'. There are: look."] * 5
+
+
+@pytest.mark.fault("AGT-08")
+@pytest.mark.parametrize("stop", ["deadline", "interrupt"])
+async def test_an_endless_loop_that_never_waits_is_stopped_from_outside(stop: str) -> None:
+    """Neither the model nor the tool gives the loop back by itself."""
+
+    @tool(name="look")
+    async def at_once() -> str:
+        """Look."""
+        return "seen"
+
+    agent = Agent("a", None, ScriptedModel(ALWAYS), [at_once], react_config=ReActConfig(max_iters=1_000_000), thread="t")
+    asyncio.get_running_loop().call_later(0.05, agent.interrupt if stop == "interrupt" else lambda: None)
+    stream = agent.stream("go", deadline=0.05 if stop == "deadline" else None)
+    if stop == "deadline":
+        with pytest.raises(DeadlineExceeded) as caught:
+            await stream.result()
+        assert caught.value.code == "deadline_exceeded"
+    else:
+        assert (await stream.result()).finished_reason is R.INTERRUPTED
+    assert 1 < len(stream.view.steps) < 10_000
+    assert not stream.view.state.open_calls()
+
+
+@pytest.mark.fault("AGT-08")
+async def test_a_flood_from_every_tool_of_a_loop_is_cut_each_time() -> None:
+    @tool(name="look")
+    async def flood() -> str:
+        """5 MB."""
+        return "x" * 5_000_000
+
+    model = ScriptedModel(ALWAYS)
+    await Agent("a", None, model, [flood], react_config=ReActConfig(max_iters=3))("go")
+    results = [message["content"] for message in model.calls[-1]["messages"] if message["role"] == "tool"]
+    assert [len(each) < 201_000 and "of 5000000 characters were cut out here" in each for each in results] == [True] * 3
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5])

@@ -69,3 +69,10 @@ async def test_an_internal_question_may_want_a_form(said: Any, picked: dict[str,
     await Agent("a", None, ScriptedModel(), middlewares=[Asks()])("go")
     assert found == [picked]
     assert other.calls[0]["tool_choice"]["function"]["name"] == "generate_structured_output"
+
+
+async def test_it_knows_whether_the_caller_named_the_thread() -> None:
+    agent = Agent("a", None, ScriptedModel(), description="says what you say")
+    assert [agent.stream("go", thread=thread).view.has_thread for thread in (None, "t")] == [False, True]
+    assert agent.stream("go").view.description == "says what you say"
+    assert agent.stream("go").view.labels == {}

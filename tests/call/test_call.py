@@ -31,6 +31,12 @@ def test_a_new_body_a_target_and_limits_are_new_calls() -> None:
     assert (first.body.get("model"), first.target, first.connect, first.deadline) == ("fast", None, 5.0, None)
 
 
+@pytest.mark.parametrize(("first", "then", "kept"), [(None, 9.0, 9.0), (5.0, 9.0, 5.0), (9.0, 5.0, 5.0)])
+def test_a_limit_never_puts_a_deadline_off(first: float | None, then: float, kept: float) -> None:
+    asked = Call(op="chat", model="fast", body=Body.of({}), deadline=first)
+    assert asked.within(connect=1.0, deadline=then).deadline == kept
+
+
 def test_what_became_of_a_call_is_told_in_one_place() -> None:
     """Retries and fallbacks are new values of one call: their notes stand together."""
     first = call()

@@ -13,7 +13,7 @@ import pytest
 
 from spangate.call.body import Body
 from spangate.call.call import Call
-from spangate.call.chain import Next, Policy, chain, is_layer, pulling, watching_dropped
+from spangate.call.chain import Next, Policy, chain, in_order, is_layer, pulling, watching_dropped
 from spangate.call.errors import Refused
 from spangate.call.events import Closed, Delta, Event, Opened
 
@@ -542,3 +542,19 @@ def test_watching_ends_with_its_block() -> None:
 
     before, within, after = asyncio.run(hooks())
     assert before == after != within
+
+
+class Placed:
+    """A policy with a place, which it need not have."""
+
+    def __init__(self, stage: int | None) -> None:
+        if stage is not None:
+            self.stage = stage
+
+    def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
+        return next(call)
+
+
+def test_policies_stand_by_stage_and_then_as_listed() -> None:
+    late, plain, early, also_early = Placed(80), Placed(None), Placed(10), Placed(10)
+    assert in_order([late, plain, early, also_early]) == [early, also_early, plain, late]

@@ -1,13 +1,19 @@
 """The pages: every error has one, every link leads somewhere, and nothing tells of the machine that it was written on."""
 
 from __future__ import annotations
+import __future__
 
+import ast
+import asyncio
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 
 import pytest
 
+from spangate.agent.hooks import HOOKS, SUGAR
 from spangate.proxy.errors import STATUS
 
 from house.source import ROOT
@@ -15,6 +21,10 @@ from house.source import ROOT
 PAGES = sorted(path.relative_to(ROOT) for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changes").glob("*.md")))
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# The pages whose Python a reader may type in.
+TYPED = [page for page in PAGES if page == Path("README.md") or page.match("docs/agent*.md") or page.match("docs/coming-from-*.md")]
 
 # Built from pieces, so that this file doesn't say them either.
 PLACES = ("/wo" + "rk/", "/ro" + "ot/", "/opt/" + "pypi", "/opt/" + "wheels", "files.python" + "hosted", "pypi." + "org/simple")
@@ -77,3 +87,34 @@ def test_no_file_tells_of_a_machine() -> None:
 def test_decisions_are_numbered() -> None:
     numbers = [int(path.name[:4]) for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
     assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize("page", TYPED, ids=str)
+def test_its_python_runs_and_prints_what_it_says(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Block after block, as one session; a block of `text` is what the one before it prints, and without one it prints nothing."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    with asyncio.Runner() as runner:
+        for code, printed in typed(page):
+            waiting = eval(code, names)
+            if waiting is not None:
+                runner.run(waiting)
+            assert capsys.readouterr().out == printed
+
+
+def typed(page: Path) -> Iterator[tuple[CodeType, str]]:
+    """Each block of Python, and what it prints. Its lines have the numbers that they have on the page."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    if page.name == "README.md":  # which shows the shape of a policy without its imports
+        flags |= __future__.annotations.compiler_flag
+    text = (ROOT / page).read_text("utf-8")
+    blocks = [(found[1], "\n" * text.count("\n", 0, found.start(2)), found[2]) for found in BLOCK.finditer(text)]
+    for (language, above, code), (following, _, printed) in zip(blocks, [*blocks[1:], ("", "", "")], strict=True):
+        if language == "python":
+            yield compile(above + code, str(page), "exec", flags, dont_inherit=True), printed if following == "text" else ""
+
+
+def test_every_hook_has_an_example() -> None:
+    text = (ROOT / "docs/agent-hooks.md").read_text("utf-8")
+    shown = {name for section in text.split("\n## ")[1:] for name in re.findall(r"\w+", section.splitlines()[0]) if "```python" in section}
+    offered = {*HOOKS, *SUGAR, "list_tools", "on_tool_call"} - {"on_tool_search"}  # which nothing asks yet
+    assert offered <= shown

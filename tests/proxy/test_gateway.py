@@ -12,12 +12,12 @@ import pytest
 
 from spangate.call.body import Body
 from spangate.call.call import Call, Caller
-from spangate.call.chain import Next, pulling
+from spangate.call.chain import pulling
 from spangate.call.clock import Clock
 from spangate.call.errors import Refused
-from spangate.call.events import Delta, Event, Opened
+from spangate.call.events import Delta, Opened
 from spangate.proxy import config
-from spangate.proxy.gateway import LISTED, UNLISTED, Gateway, callers_of, in_order
+from spangate.proxy.gateway import LISTED, UNLISTED, Gateway, callers_of
 from spangate.proxy.kinds import Kinds
 from spangate.proxy.upstream import Upstream
 
@@ -97,22 +97,6 @@ async def test_every_model_has_time_limits() -> None:
         route = gateway._route_of("fast")
         assert route is not None
         assert [type(policy).__name__ for policy in route.policies] == ["TimeLimit"]
-
-
-class Placed:
-    """A policy with a place, which it need not have."""
-
-    def __init__(self, stage: int | None) -> None:
-        if stage is not None:
-            self.stage = stage
-
-    def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
-        return next(call)
-
-
-def test_policies_stand_by_stage_and_then_as_listed() -> None:
-    late, plain, early, also_early = Placed(80), Placed(None), Placed(10), Placed(10)
-    assert in_order([late, plain, early, also_early]) == [early, also_early, plain, late]
 
 
 # ---- /v1/models

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from spangate.agent import Agent, ChatModelBase, ChatResponse, MiddlewareBase, ModelStream, NoAnswer, TextBlock
+from spangate.agent import (
+    Agent,
+    AnthropicChatModel,
+    ChatModelBase,
+    ChatResponse,
+    MiddlewareBase,
+    ModelStream,
+    NoAnswer,
+    OpenAIChatModel,
+    ScriptedModel,
+    TextBlock,
+)
 
 
 class Own(ChatModelBase):
@@ -26,6 +37,7 @@ async def test_pieces_are_all_it_needs() -> None:
     assert isinstance(await model("hi", b=2), ChatResponse)
     assert repr(model) == "Own('own')"
     assert not model.takes_reply_labels
+    assert not model.is_counted
 
 
 async def test_a_model_may_do_it_all_by_itself() -> None:
@@ -59,3 +71,9 @@ async def test_a_model_may_do_it_all_by_itself() -> None:
         await Agent("a", None, Nothing("n"))("go")
     with pytest.raises(NotImplementedError, match=r"ChatModelBase implements pieces\(\) or __call__\(\)"):
         await ChatModelBase("x")("go")
+
+
+def test_a_model_tells_where_it_is() -> None:
+    assert ScriptedModel().address == ""
+    assert OpenAIChatModel("gpt", api_key="x", base_url="http://127.0.0.1:1/v1").address == "http://127.0.0.1:1/v1/"
+    assert AnthropicChatModel("claude", api_key="x").address == "https://api.anthropic.com/v1/messages"

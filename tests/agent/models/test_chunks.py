@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from spangate.agent import ChatUsage, TextBlock
+from spangate.agent import ChatUsage, TextBlock, ThinkingBlock, ToolCallBlock
 from spangate.agent.messages.chat import to_chat
 from spangate.agent.messages.msg import Msg
-from spangate.agent.models.chunks import ChatPieces, chat_usage, usage_of
+from spangate.agent.models.chunks import ChatPieces, chat_usage, proxy_usage, usage_of
 from spangate.call.events import Usage
 
 
@@ -63,3 +63,26 @@ def test_usage(given: dict[str, Any], read: ChatUsage) -> None:
 def test_the_proxys_usage() -> None:
     assert chat_usage(Usage(1, 2, 3, 4, 5, "estimated")) == ChatUsage(1, 2, 3, 4, 5, "estimated")
     assert chat_usage(None) is None
+
+
+def test_more_of_blocks_that_were_begun_elsewhere() -> None:
+    pieces = ChatPieces("m")
+    for block in (TextBlock("so", "t"), ThinkingBlock("hm", "th"), ToolCallBlock("c", "look", "{")):
+        pieces.go_on_with(block, 1)
+    more = {"index": 1, "function": {"arguments": "}"}}
+    piece = pieces.add(delta(content=" what", reasoning_content="!", tool_calls=[more]))
+    assert piece is not None
+    assert [(block.type, block.id) for block in piece.content] == [("thinking", "th"), ("text", "t"), ("tool_call", "c")]
+    assert [call.input for call in piece.tool_calls] == ["}"]
+
+
+@pytest.mark.parametrize("source", ["provider", "estimated"])
+def test_usage_goes_both_ways(source: Any) -> None:
+    usage = ChatUsage(5, 4, 3, 2, 1, source)
+    assert chat_usage(proxy_usage(usage)) == usage
+    assert proxy_usage(usage) == Usage(5, 4, 3, 2, 1, source)
+
+
+def test_usage_that_nobody_told_is_none() -> None:
+    assert proxy_usage(None) is None
+    assert proxy_usage(ChatUsage(source="none")) is None

@@ -135,3 +135,12 @@ def test_pieces_are_put_together_by_block() -> None:
     assert isinstance(call, ToolCallBlock)
     assert (text.text, call.input, thinking.extra) == ("ab", '{"a":1}', {"d": {"s": 1, "u": 2}})
     assert first.text == "a", "a piece that was given is not written to"
+
+
+async def test_whoever_leaves_a_whole_answer_leaves_nothing_open() -> None:
+    answer = ChatResponse.of("x")
+    async for piece in answer:
+        assert piece is answer
+        break
+    assert [piece async for piece in answer] == [answer]
+    assert not hasattr(aiter(answer), "aclose")

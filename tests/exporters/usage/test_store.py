@@ -203,3 +203,30 @@ def test_old_rows_go_a_few_at_a_time(store: Store) -> None:
     later = 2_000_000_000 * 10**6
     assert [store.forget(later), store.forget(later), store.forget(later)] == [FORGET, 500, 0]
     assert (count(store), count(store, "attempts")) == (0, 0)
+
+
+STUMP = """
+import resource, sys
+from pathlib import Path
+from spangate.exporters.usage.store import Store, Trouble
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+store = Store(Path({path!r}))
+try:
+    store.open()
+except Trouble as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+store.open()
+store.close()
+print("opened")
+"""
+
+
+@pytest.mark.fault("STO-03")
+def test_a_disk_that_is_full_when_the_database_is_made(tmp_path: Path) -> None:
+    """What of the new file was written is no database, and is not kept."""
+    program = STUMP.format(path=str(tmp_path / "usage.duckdb"))
+    ran = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert "File too large" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "opened"

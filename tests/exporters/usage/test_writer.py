@@ -23,7 +23,7 @@ from spangate.exporters.usage.prices import Prices
 from spangate.exporters.usage.rows import Rows
 from spangate.exporters.usage.spool import Spool
 from spangate.exporters.usage.store import Mark, Store, Trouble
-from spangate.exporters.usage.writer import UsageWriter
+from spangate.exporters.usage.writer import BATCH, UsageWriter
 
 from .test_store import holder
 from accounts import Accounts, accounts, ended
@@ -243,11 +243,11 @@ async def test_a_batch_that_fails_is_kept(tmp_path: Path) -> None:
 async def test_batches_are_bounded(tmp_path: Path) -> None:
     async with accounts(tmp_path, start=False) as usage:
         store = odd(usage)
-        for _ in range(2500):
+        for _ in range(2 * BATCH + 500):
             usage.record(ended())
         await usage.start()
-        assert await usage.value("SELECT count(DISTINCT id) FROM calls") == 2500
-        assert store.batches == [1000, 1000, 500]
+        assert await usage.value("SELECT count(DISTINCT id) FROM calls") == 2 * BATCH + 500
+        assert store.batches == [BATCH, BATCH, 500]
 
 
 async def test_a_row_that_duckdb_refuses_costs_itself(tmp_path: Path) -> None:
