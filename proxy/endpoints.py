@@ -128,7 +128,7 @@ class Endpoints:
         posted = asked.get(exchange.path)
         page = posted or self._pages.get(exchange.path)
         if page is None:
-            page = next((page for start, page in _BELOW.items() if exchange.path.startswith(start) and exchange.path != start), None)
+            page = next((page for start, page in _BELOW.items() if exchange.path.startswith(start) and exchange.path != pages.MODELS), None)
         if page is None and op is None:
             raise Refused(_unknown_path(exchange.path, [*MODEL_OPS, *self._pages, *asked]), code="not_found")
         allowed = ("POST",) if op or posted else ("GET", "HEAD")

@@ -196,7 +196,7 @@ class Pushing:
         return done.wait(timeout)
 
     def close(self, timeout: float = PATIENCE) -> bool:
-        """Send for the last time, then end both threads."""
+        """Send for the last time, then end the thread."""
         sent = self.wait(timeout)
         self._ended.set()
         if self._outlet is not None:
@@ -204,7 +204,6 @@ class Pushing:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout)
-        self.measuring.close()
         return sent
 
     def _run(self) -> None:

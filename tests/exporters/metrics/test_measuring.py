@@ -1,11 +1,10 @@
-"""exporters/measuring.py: calls on their way into metrics, which costs the loop an append."""
+"""exporters/measuring.py: calls on their way into metrics, as they end."""
 
 from __future__ import annotations
 
 import gc
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -17,7 +16,7 @@ from spangate.exporters import semconv
 from spangate.exporters.metrics import openmetrics
 from spangate.exporters.metrics.batches import MANY
 from spangate.exporters.metrics.measures import Measures
-from spangate.exporters.metrics.measuring import QUEUE, WAKE, Measuring, measuring
+from spangate.exporters.metrics.measuring import AT_ONCE, QUEUE, Measuring, measuring
 from spangate.exporters.metrics.metrics import Metrics
 from spangate.exporters.metrics.model_names import ModelNames
 from spangate.exporters.metrics.sources import Sources
@@ -34,24 +33,8 @@ KNOWN = ModelNames(["fast", "m-big"], ["*"])
 
 
 @pytest.fixture
-def made() -> Iterator[Made]:
-    """Makes recorders, and ends their threads at the end."""
-    all_made: list[Measuring] = []
-
-    def make(models: ModelNames = KNOWN, **options: Any) -> Measuring:
-        all_made.append(measuring(models, options.pop("config", OtlpConfig()), **options))
-        return all_made[-1]
-
-    yield make
-    for each in all_made:
-        each.close()
-
-
-def wait(true: Callable[[], bool], seconds: float = 5.0) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.005)
+def made() -> Made:
+    return lambda models=KNOWN, **options: measuring(models, options.pop("config", OtlpConfig()), **options)
 
 
 def test_who_looks_sees_every_call(made: Made) -> None:
@@ -65,29 +48,24 @@ def test_who_looks_sees_every_call(made: Made) -> None:
     assert sum(point.value for point in points(recorder.collect(), semconv.REQUESTS)) == 3
 
 
-def test_few_calls_wake_nobody_and_many_do(made: Made) -> None:
-    recorder = made()
-    for _ in range(WAKE - 1):
-        recorder.record(call())
-    assert len(recorder._queue) == WAKE - 1
-    assert recorder._thread is None
-    for _ in range(WAKE):
-        recorder.record(call())
-    wait(lambda: len(recorder._queue) < WAKE)
-    assert value(recorder.collect(), semconv.REQUESTS) == 2 * WAKE - 1
-
-
 def test_many_kinds_do_not_wait_until_somebody_looks() -> None:
     metrics = Metrics()
     recorder = Measuring(metrics, Measures(metrics, KNOWN))
-    for status in range(MANY + 1, 0, -1):
+    for status in range(MANY + 50, 0, -1):
         recorder.record(call(status=status))
-    for _ in range(WAKE):
-        recorder.record(call())
-    wait(lambda: len(recorder._queue) < WAKE)
-    recorder.close()
-    assert not metrics.unsettled.many
-    assert value(recorder.collect(), semconv.REQUEST_OVERHEAD) == MANY + 1 + WAKE
+        assert not metrics.unsettled.many
+    assert value(recorder.collect(), semconv.REQUEST_OVERHEAD) == MANY + 50
+
+
+def test_what_ends_while_somebody_looks_waits_and_is_measured_with_the_next(made: Made) -> None:
+    recorder = made()
+    with recorder._lock:
+        for _ in range(AT_ONCE + 1):
+            recorder.record(call())
+    assert len(recorder._queue) == AT_ONCE + 1
+    recorder.record(call())
+    assert len(recorder._queue) == 1
+    assert value(recorder.collect(), semconv.REQUESTS) == AT_ONCE + 2
 
 
 def test_none_is_lost_or_counted_twice_while_others_look(made: Made) -> None:
@@ -110,9 +88,9 @@ def test_none_is_lost_or_counted_twice_while_others_look(made: Made) -> None:
 def test_a_full_queue_loses_its_oldest_and_says_so() -> None:
     metrics = Metrics()
     recorder = Measuring(metrics, Measures(metrics, KNOWN), queue=10)
-    recorder.close()  # no thread helps
-    for _ in range(30):
-        recorder.record(call())
+    with recorder._lock:  # somebody looks
+        for _ in range(30):
+            recorder.record(call())
     found = recorder.collect()
     assert value(found, semconv.REQUESTS) == 10
     assert value(found, semconv.TELEMETRY_DROPPED, {"signal": "metrics", "reason": "queue_full"}) == 20
