@@ -28,7 +28,7 @@ from .printed import Printed
 SLICE: Final = 0.0004  # seconds of encoding before others may run
 HURRY: Final = 0.002  # the same when the queue is a quarter full: calls may wait a little before telling of them is lost
 BREATH: Final = 0.0002
-WAKE: Final = 128  # calls in the queue that are not left until the next round
+WAKE: Final = 160  # calls in the queue that are not left until the next round
 PATIENCE: Final = 5.0  # seconds that a flush waits
 
 

@@ -24,4 +24,7 @@ class Costs:
             bill = self._rows.bills(closed(seen))[seen.attempts.index(attempt)]
             return None if bill is None or bill.cost is None else (bill.cost / NANO, bill.cost_source)
         rates = self._prices.rates(attempt.provider, attempt.system, attempt.address, attempt.target_model, attempt.started_ns)
-        return None if rates is None else (rates.nano(*counted(usage)) / NANO, cost_source(usage, rates))
+        if rates is None:
+            return None
+        input, output, cached, cache_write, reasoning = counted(usage)
+        return rates.nano(input, output, cached, cache_write, reasoning) / NANO, cost_source(usage, rates)

@@ -46,13 +46,11 @@ class Rates:
 
     def nano(self, input: int, output: int, cached: int = 0, cache_write: int = 0, reasoning: int = 0) -> int:
         """What these tokens cost, in billionths of a dollar. `cached` and `cache_write` are part of `input`, `reasoning` of `output`."""
-        asked, answered = _at(self.input, input), _at(self.output, input)
+        asked = self.input[0][1] if len(self.input) == 1 else _at(self.input, input)
+        answered = self.output[0][1] if len(self.output) == 1 else _at(self.output, input)
         total = self.call + input * asked + output * answered
-        if cached:
-            total += cached * (_at(self.cached, input) - asked)
-        if cache_write:
-            total += cache_write * (_at(self.cache_write, input) - asked)
-        if reasoning:
+        if cached or cache_write or reasoning:
+            total += cached * (_at(self.cached, input) - asked) + cache_write * (_at(self.cache_write, input) - asked)
             total += reasoning * (_at(self.reasoning, input) - answered)
         if (unit := self.unit) > 1:
             total, rest = divmod(total, unit)
@@ -71,8 +69,6 @@ Changing = Callable[[int], Rates | None]  # by the time, in nanoseconds
 
 
 def _at(tiers: Tiers, tokens: int) -> int:
-    if len(tiers) == 1:
-        return tiers[0][1]
     for above, price in tiers:
         if tokens > above:
             return price

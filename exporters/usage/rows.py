@@ -114,6 +114,8 @@ class Rows:
 def counted(spent: Spent | Usage) -> tuple[int, int, int, int, int]:
     """Input, output, cached, cache_write and reasoning, as far as they can be believed."""
     input, output, cached, cache_write, reasoning = spent.input, spent.output, spent.cached, spent.cache_write, spent.reasoning
+    if not cached and not cache_write and not reasoning and 0 <= input <= MOST and 0 <= output <= MOST:
+        return input, output, 0, 0, 0
     if cached >= 0 <= cache_write and cached + cache_write <= input <= MOST and 0 <= reasoning <= output <= MOST:
         return input, output, cached, cache_write, reasoning
     input, output = _believed(input), _believed(output)
