@@ -12,8 +12,8 @@ import pytest
 from spangate.exporters.usage.sql import Answer
 from spangate.proxy.admin import AT_ONCE, LARGEST, written
 
-from ..exporters.test_sql_guard import ELSEWHERE, NOT_ONE_SELECT
-from ..exporters.test_sql_guard import ENDLESS as TOO_MUCH
+from ..exporters.usage.test_sql_guard import ELSEWHERE, NOT_ONE_SELECT
+from ..exporters.usage.test_sql_guard import ENDLESS as TOO_MUCH
 from case import KEY, OTHER, Case, case, settings
 from case import Answer as Reply
 from gateway import until
