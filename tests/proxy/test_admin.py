@@ -120,7 +120,7 @@ async def test_no_token_no_admin(tmp_path: Path) -> None:
 
 
 async def test_no_usage_nothing_to_ask(tmp_path: Path) -> None:
-    async with case(tmp_path, script(), server={"admin_token": TOKEN}) as it:
+    async with case(tmp_path, script(), server={"admin_token": TOKEN}, usage={"enabled": False}) as it:
         for answer in (await admin(it, COUNTS), await ask(it, COUNTS)):
             assert (answer.status, answer.error["code"]) == (404, "not_found")
             assert "No usage is kept here" in answer.error["message"]

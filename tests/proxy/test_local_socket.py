@@ -54,7 +54,7 @@ async def test_nothing_else_is_behind_it(tmp_path: Path, at: str) -> None:
 
 
 async def test_no_usage_no_socket(tmp_path: Path) -> None:
-    async with case(tmp_path):
+    async with case(tmp_path, usage={"enabled": False}):
         assert sockets(tmp_path) == []
 
 

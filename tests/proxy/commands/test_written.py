@@ -72,14 +72,13 @@ def test_no_file_is_no_mistake_unless_one_was_asked_for(tmp_path: Path, monkeypa
 def test_usage_and_prices_without_the_secrets_of_the_rest(tmp_path: Path) -> None:
     text = "providers: {o: {kind: openai, api_key: '${NOT_SET}'}}\nusage: {path: u.duckdb}\nprices: [{model: m, input: 1, output: 2}]\n"
     found = of(text, tmp_path)
-    assert found.usage is not None
     assert found.usage.path == "u.duckdb"
     assert [price.model for price in found.prices] == ["m"]
-    nothing = of("usage:\nprices: 5\n", tmp_path)
-    assert (nothing.usage, nothing.prices) == (None, [])
+    nothing = of("prices: 5\n", tmp_path)
+    assert (nothing.usage.path, nothing.prices) == ("spangate.duckdb", [])
 
 
-@pytest.mark.parametrize("text", ["usage: {path: 7}", "usage: []", "usage: {pth: x}", "usage: {path: '${NOT_SET}'}"])
+@pytest.mark.parametrize("text", ["usage:", "usage: {path: 7}", "usage: []", "usage: {pth: x}", "usage: {path: '${NOT_SET}'}"])
 def test_usage_that_can_not_be_used(text: str, tmp_path: Path) -> None:
     with pytest.raises(Failure, match="usage of"):
         assert of(text, tmp_path).usage
