@@ -24,7 +24,7 @@ from .settings import Server
 PATHS = ("/admin/sql", "/usage/sql")
 AT_ONCE = 4  # queries of one asker, those that wait for others included
 LARGEST = 256 * 1024  # bytes of a request
-_PIECE = 512  # rows that are written down before the loop gets a turn
+_PIECE = 256 * 1024  # bytes that are written down, about, before the loop gets a turn
 
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True):
@@ -103,11 +103,15 @@ async def _read(raw: bytes) -> Asked:
 
 
 async def written(answer: Answer) -> bytes:
-    """As JSON, some rows at a time: an answer may be large, and others are waiting for the loop."""
+    """As JSON, a row at a time: an answer may be large, and others are waiting for the loop."""
     encode = msgspec.json.encode
     head = encode({"columns": answer.columns, "types": answer.types, "truncated": answer.truncated, "seconds": answer.seconds})
     pieces = []
-    for start in range(0, len(answer.rows), _PIECE):
-        pieces.append(encode(answer.rows[start : start + _PIECE])[1:-1])
-        await asyncio.sleep(0)
+    fresh = 0
+    for row in answer.rows:
+        pieces.append(encode(row))
+        fresh += len(pieces[-1])
+        if fresh > _PIECE:
+            fresh = 0
+            await asyncio.sleep(0)
     return b"".join((head[:-1], b',"rows":[', b",".join(pieces), b"]}"))

@@ -190,16 +190,16 @@ class _Running:
             cursor.close()
 
     def _fetched(self, cursor: DuckDBPyConnection, most: int) -> tuple[list[list[Any]], bool]:
+        """Row by row: each may be large, and what is not fetched takes no memory."""
         rows: list[list[Any]] = []
         size = 0
-        while batch := cursor.fetchmany(256):
+        while row := cursor.fetchone():
             self._check_stopped()
-            for row in batch:
-                plain = [_plain(value) for value in row]
-                size += sum(len(value) if isinstance(value, str) else 16 for value in plain)
-                if len(rows) == most or size > LARGEST:
-                    return rows, True
-                rows.append(plain)
+            plain = [_plain(value) for value in row]
+            size += _size(plain)
+            if len(rows) == most or size > LARGEST:
+                return rows, True
+            rows.append(plain)
         return rows, False
 
     def _check_stopped(self) -> None:
@@ -253,3 +253,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set):
         return [_plain(part) for part in value]
     return str(value)
+
+
+def _size(value: Any) -> int:
+    """Of what `_plain` made, with all that is in it."""
+    if isinstance(value, str):
+        return 16 + len(value)
+    if isinstance(value, list):
+        return 16 + sum(map(_size, value))
+    if isinstance(value, dict):
+        return 16 + sum(16 + len(name) + _size(part) for name, part in value.items())
+    return 16

@@ -74,10 +74,15 @@ _FUNCTIONS = _set(
     # windows
     "cume_dist dense_rank fill first_value lag last_value lead nth_value ntile percent_rank rank rank_dense row_number "
     # what grows: see _growth
-    "|| array_agg concat concat_ws group_concat list list_value listagg regexp_replace replace row string_agg struct_pack"
+    "|| concat concat_ws list_value regexp_replace replace row struct_pack"
 )
 _JOINING = frozenset({"||", "concat", "concat_ws", "list_value", "row", "struct_pack"})
-_GATHERING = frozenset({"array_agg", "group_concat", "list", "listagg", "string_agg"})
+_GATHERING = frozenset({"array_agg", "group_concat", "list", "listagg", "string_agg"})  # a value for each row: no bounds
+_TOP = dict.fromkeys(("max", "min"), 1) | dict.fromkeys(_set("arg_max arg_max_null arg_min arg_min_null argmax argmin max_by min_by"), 2)
+_PATHS = _set(
+    "-> ->> json_array_length json_exists json_extract json_extract_path json_extract_path_text json_extract_string json_keys json_type "
+    "json_value"
+)
 
 _decode = msgspec.json.Decoder().decode
 
@@ -199,15 +204,19 @@ class _Guard:
 
     def _check_function(self, part: Mapping[str, Any], allowed: Collection[str]) -> None:
         name = part.get("function_name", "").lower()
+        if name in _GATHERING:
+            raise refused(f"{name} makes one value of any number of rows; max(DISTINCT x, 16) makes a list of at most 16")
         if name not in allowed or _path(part)[1:]:
             raise refused(f"the function {part.get('function_name')} is not allowed")
-        arguments = part.get("arguments") or ()
+        arguments = [each.get("expression", {}) for each in part.get("arguments") or ()]
         if name in _JOINING:
             self._grow(len(arguments))
-        elif name in _GATHERING:
-            self._grow(16)
+        elif name in _TOP and len(arguments) > _TOP[name]:
+            self._grow(_most(name, arguments[_TOP[name]]))
         elif name in {"replace", "regexp_replace"}:
-            self._grow(_replacement(name, [each.get("expression", {}) for each in arguments]))
+            self._grow(_replacement(name, arguments))
+        elif name in _PATHS:
+            _check_paths(arguments[1:])
 
     def _check_part(self, part: Mapping[str, Any], type: str, names: frozenset[str]) -> None:
         if type == "SELECT_NODE":
@@ -257,6 +266,24 @@ def _replacement(name: str, arguments: list[Mapping[str, Any]]) -> int:
         raise refused(f"what {name} puts in, and for what, must be written out as texts")
     was, becomes = [literal.get("text", "") for literal in written]
     return 1 + len(becomes) if name == "regexp_replace" or not was else -(-len(becomes) // len(was))
+
+
+def _most(name: str, argument: Mapping[str, Any]) -> int:
+    """How many values a list of the largest may hold."""
+    literal = argument.get("literal", {})
+    if literal.get("kind") != "INTEGER":
+        raise refused(f"how many values {name} lists must be written out as a number")
+    return int(literal["text"])
+
+
+def _check_paths(arguments: list[Mapping[str, Any]]) -> None:
+    """A wildcard finds each part of a JSON again within those around it: far more than there was."""
+    for argument in arguments:
+        text = argument.get("literal", {}).get("text") or ""
+        if argument.get("function_name") == "list_value":
+            _check_paths([each.get("expression", {}) for each in argument.get("arguments") or ()])
+        elif argument.get("class") != "CONSTANT" or "*" in text or ".." in text:
+            raise refused("a path into JSON must be written out, without * and ..")
 
 
 def _shown(type: object) -> str:

@@ -182,3 +182,19 @@ async def test_a_large_answer_is_whole() -> None:
     assert read["rows"] == answer.rows
     assert read["truncated"] is True
     assert json.loads(await written(Answer((), (), [], truncated=False, seconds=0)))["rows"] == []
+
+
+async def test_the_loop_has_a_turn_after_each_large_row() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    rows = [[[["x" * 1000] * 300]]] * 20
+    assert json.loads(await written(Answer(("a",), ("VARCHAR[][]",), rows, truncated=False, seconds=0)))["rows"] == rows
+    task.cancel()
+    assert turns >= len(rows)

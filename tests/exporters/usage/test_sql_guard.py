@@ -24,7 +24,8 @@ USUAL = [
     "SELECT approx_quantile(duration_ms, 0.99), median(first_token_ms), stddev(overhead_ms), arg_max(id, cost) FROM calls",
     "SELECT model, rank() OVER (PARTITION BY team ORDER BY cost DESC) FROM calls QUALIFY row_number() OVER () < 10",
     "SELECT CASE WHEN status BETWEEN 200 AND 299 THEN 'ok' ELSE 'no' END, coalesce(cost, 0), nullif(team, '') FROM calls",
-    "SELECT team || '/' || key AS who, string_agg(DISTINCT model, ', ') FROM calls GROUP BY who",
+    "SELECT team || '/' || key AS who, max(DISTINCT model, 16) FROM calls GROUP BY who",
+    "SELECT json_extract(figures, ['$.used', '$.limit']), min_by(id, cost), max_by(id, cost, 8) FROM decisions JOIN calls ON call_id = id",
     "SELECT replace(model, 'openai/', ''), regexp_replace(model, '-[0-9]+$', '') FROM calls",
     'SELECT "user", thread FROM calls WHERE "user" IN (\'a\', \'b\') AND NOT (team = ANY (SELECT team FROM usage_by_team))',
     "SELECT * FROM usage_daily UNION ALL SELECT * FROM usage_daily",
@@ -104,6 +105,13 @@ ELSEWHERE = [
     "SELECT a.team FROM calls a POSITIONAL JOIN df",
 ]  # fmt: skip
 
+GATHERING = [
+    "SELECT array_agg(range) OVER () FROM range(100000)", "SELECT string_agg(range::VARCHAR) OVER () FROM range(100000)",
+    "SELECT map_keys(tags), a FROM calls, (SELECT list(range) a FROM range(3000000)), range(100)",
+    "SELECT list(range) FROM range(10000000)", "SELECT listagg(team, '') FROM calls", "SELECT GROUP_CONCAT(DISTINCT team) FROM calls",
+    "SELECT ARRAY(SELECT range FROM range(100000))",
+]  # fmt: skip
+
 BACK = "\\0"
 ENDLESS = [
     "WITH RECURSIVE t AS (SELECT 1 x UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t",
@@ -119,8 +127,11 @@ ENDLESS = [
     "SELECT a || a || a || a || a || a || a || a FROM (SELECT team a FROM calls)",
     "SELECT concat(a, a, a, a, a, a, a, a) FROM (SELECT concat(b, b, b, b, b, b, b, b) a FROM (SELECT team || team b FROM calls))",
     "SELECT team || team a, a || a b, b || b c, c || c d, d || d e, e || e f, f || f g FROM calls",
-    "SELECT string_agg(x, '') FROM (SELECT string_agg(team, '') x FROM calls GROUP BY model)",
-    "SELECT string_agg(team || model || key, '') || string_agg(team, '') FROM calls",
+    *GATHERING, "SELECT max(team, 1000) OVER () FROM calls", "SELECT max(team, $1) FROM calls", "SELECT max(team, cost) FROM calls",
+    "SELECT max(max, 16) FROM (SELECT max(team, 16) FROM calls GROUP BY model)", "SELECT arg_min(team, cost, 65) FROM calls",
+    "SELECT max(*columns('team')) FROM calls", "SELECT json_extract(figures, '$..*') FROM decisions",
+    "SELECT figures->>'$..used' FROM decisions", "SELECT json_extract(figures, ['$.used', '$.*']) FROM decisions",
+    "SELECT figures->>kind FROM decisions",
     "SELECT replace(team, 'a', model) FROM calls", f"SELECT replace(team, 'a', '{'b' * 100}') FROM calls",
     f"SELECT regexp_replace(team, '.', '{BACK * 40}', 'g') FROM calls",
     "SELECT [[[[[[[team]]]]]], [team, team, team, team, team, team, team, team, team], [1, 2, 3, 4, 5, 6, 7, 8]] FROM calls",
@@ -149,6 +160,12 @@ def test_there_are_a_hundred_of_them() -> None:
 def test_a_refusal_says_what_is_there(parser: Any) -> None:
     with pytest.raises(CallerFault, match="there is no table call; there are attempts, calls, decisions, spend_forecast"):
         check(parser, "SELECT * FROM call", NAMES)
+
+
+@pytest.mark.parametrize("sql", GATHERING, ids=lambda sql: sql[:40])
+def test_a_refusal_says_what_gathers_instead(parser: Any, sql: str) -> None:
+    with pytest.raises(CallerFault, match=r"one value of any number of rows; max\(DISTINCT x, 16\) makes a list of at most 16"):
+        check(parser, sql, NAMES)
 
 
 @pytest.mark.parametrize(
