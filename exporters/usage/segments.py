@@ -111,9 +111,17 @@ class Lease:
             os.close(self._fd)
             raise
 
+    def stands(self) -> bool:
+        """Whether others can still see it: its file may have been taken away with the folder."""
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self._fd))
+        except OSError:
+            return False
+
     def release(self) -> None:
         """Others may take over what is left."""
-        self.path.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be no folder any more
+            self.path.unlink(missing_ok=True)
         os.close(self._fd)
 
 

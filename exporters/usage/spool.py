@@ -52,8 +52,9 @@ class Spool:
         self._fd = -1
         self._path = folder
         self._size = 0
+        self._lines = 0
         self._number = 0
-        self._retired: list[tuple[int, Path]] = []
+        self._retired: list[tuple[int, Path, int]] = []
         self._torn = False
         self._waiting = 0
         self._lost = 0
@@ -103,6 +104,7 @@ class Spool:
         self._torn = written < len(data)
         if self._torn:
             raise OSError("No space left on device")
+        self._lines += 1
 
     def _begin(self) -> None:
         """
@@ -114,13 +116,16 @@ class Spool:
             raise OSError(self._problem)
         self._next_try = now + AGAIN
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._lease is not None and not self._lease.stands():  # else another process took this one for gone, and its segments
+            self._lease.release()
+            self._lease = None
         if self._lease is None:
             self._lease = segments.Lease(self.folder, self.instance)
         self._number += 1
         self._path = segments.segment_path(self.folder, self.instance, self._number)
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._next_try = 0.0
-        self._size, self._torn = 0, False
+        self._size, self._lines, self._torn = 0, 0, False
         self.wake()
 
     def _lose(self, error: OSError) -> None:
@@ -133,25 +138,43 @@ class Spool:
             )  # fmt: skip
 
     def _retire(self) -> None:
-        self._retired.append((self._fd, self._path))
+        self._retired.append((self._fd, self._path, self._lines))
         self._waiting += self._size
-        self._fd, self._size, self._torn = -1, 0, False
+        self._fd, self._size, self._lines, self._torn = -1, 0, 0, False
 
-    def seal(self, *, sync: bool) -> None:
-        """What was written so far lies in sealed segments; if `sync`, for certain. In the writer's thread."""
+    def seal(self, *, sync: bool) -> dict[str, int]:
+        """What was written so far lies in sealed segments; if `sync`, for certain. In the writer's thread.
+
+        Returns: their names, and how many lines each holds.
+        """
         with self._lock:
             if self._fd >= 0 and self._size:
                 self._retire()
             retired, self._retired = self._retired, []
-        for fd, path in retired:
+        sealed: dict[str, int] = {}
+        for fd, path, lines in retired:
+            sealed[path.stem] = lines
             try:
                 if sync:
                     os.fsync(fd)
                 segments.seal(path)
+            except FileNotFoundError:
+                self.missing(sealed.pop(path.stem))
             except OSError as error:
                 log.warning("usage: %s could not be sealed (%s)", path, error.strerror)
             finally:
                 os.close(fd)
+        return sealed
+
+    def missing(self, lines: int) -> None:
+        """So many lines lay in segments that somebody has taken away. Those that follow go into a folder that is made again."""
+        with self._lock:
+            self._lost += lines
+            if self._seldom.may():
+                log.error(
+                    "usage: segments were deleted from %s before the database had them (%d lines are lost by now): "
+                    "leave what lies there to the gateway", self.folder, self._lost,
+                )  # fmt: skip
 
     def measure(self) -> None:
         """Look at what waits on disk. In the writer's thread, after segments have gone."""

@@ -7,6 +7,7 @@ What DuckDB says becomes one of two things: `Trouble` (not now; the rows are kep
 from __future__ import annotations
 
 import re
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -42,6 +43,10 @@ class Locked(Trouble):
         self.pid = pid
 
 
+class Displaced(Trouble):
+    """What is open lies at its path no more: it was deleted, or another file was put there."""
+
+
 class Unfit(Exception):
     """DuckDB refuses these rows."""
 
@@ -63,6 +68,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._spool = "spool"
+        self._file: tuple[int, int] | None = None
         self._connection: DuckDBPyConnection | None = None
 
     @property
@@ -88,7 +94,7 @@ class Store:
         except OSError as error:
             raise Trouble(f"its folder can't be made ({error.strerror})") from error
         with _told():
-            fresh = not self.path.exists()
+            fresh = _file_at(self.path) is None
             try:
                 self._connection = duckdb.connect(str(self.path), config=_settings())
             except duckdb.Error as error:
@@ -97,6 +103,7 @@ class Store:
                 raise
             if fresh:
                 self.path.chmod(0o600)  # it names teams and users
+            self._file = _file_at(self.path)
             try:
                 migrate(self._connection)
                 self._spool = f"{schema.catalog_of(self._connection)}.spool"
@@ -118,6 +125,22 @@ class Store:
                 connection.close()
             except duckdb.Error:
                 return  # broken already: what it had committed stands in its log
+
+    def look(self) -> None:
+        """Whether the file that is open still lies at its path: what is written to one that doesn't is read by nobody.
+
+        Raises:
+            Displaced: it doesn't.
+        """
+        try:
+            there = _file_at(self.path)
+        except Trouble:  # what lies there now is no database; opening it will say so
+            there = None
+        if there != self._file:
+            with _told():
+                [(calls,)] = self.connection.execute("SELECT count(*) FROM calls").fetchall()
+            what = "deleted" if there is None else "replaced"
+            raise Displaced(f"it was {what} while it was in use, with the {calls} calls that were in it")
 
     def progress(self) -> dict[str, int]:
         """Up to where each segment has been moved."""
@@ -230,11 +253,29 @@ def version_of(path: Path) -> int:
     """
     import duckdb
 
+    _file_at(path)
     with _told(), closing(duckdb.connect(str(path), read_only=True, config=_settings())) as connection:
         try:
             return schema.version_of(connection)
         except duckdb.CatalogException:
             return 0
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file lies there; None: none.
+
+    Raises:
+        Trouble: something that is no file. DuckDB would wait for ever for the other end of a pipe.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Trouble(f"it can't be looked at ({error.strerror})") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise Trouble("it is no regular file: let usage.path name one, or a file that isn't there yet")
+    return found.st_dev, found.st_ino
 
 
 def _settings() -> dict[str, Any]:

@@ -25,7 +25,7 @@ from .rows import Rows
 from .segments import Segment
 from .spool import Spool
 from .spool_lines import Closing, Opening
-from .store import Locked, Mark, Store, Trouble, Unfit
+from .store import Displaced, Locked, Mark, Store, Trouble, Unfit
 
 log = logging.getLogger("spangate.usage")
 
@@ -35,6 +35,7 @@ PACE = 1.0  # seconds for which lines are gathered before they are moved
 AGAIN = 3.0  # seconds until a database that can't be had is tried again
 OTHERS = 5.0  # seconds between two looks at what processes that are gone have left
 KEEPING = 600.0  # seconds between two looks for rows that are too old
+PATIENCE = 10.0  # seconds in which nothing was moved, after which a writer that was asked to end is left to itself
 FUSE = 20  # rows in a row that DuckDB may refuse before the rows aren't to blame
 
 Phase = Literal["starting", "ready", "locked", "failed", "stopped"]
@@ -66,9 +67,18 @@ class UsageWriter:
     """`start`, `caught_up` at will, `aclose`."""
 
     def __init__(
-        self, spool: Spool, store: Store, prices: Prices, *, retention: float = 90 * 86400.0, fsync: float = 1.0, clock: Clock = SYSTEM
+        self,
+        spool: Spool,
+        store: Store,
+        prices: Prices,
+        *,
+        retention: float = 90 * 86400.0,
+        fsync: float = 1.0,
+        patience: float = PATIENCE,
+        clock: Clock = SYSTEM,
     ) -> None:
         self.store = store
+        self._patience = patience
         self._spool = spool
         self._prices = prices
         self._retention = retention
@@ -84,6 +94,8 @@ class UsageWriter:
         self._opened: dict[str, tuple[str, bytes]] = {}
         self._progress: dict[str, int] = {}
         self._gone: list[str] = []
+        self._sealed: dict[str, int] = {}
+        self._carried: dict[str, tuple[str, bytes]] = {}
         self._is_open = False
         self._looked = -OTHERS
         self._kept = 0.0
@@ -108,13 +120,20 @@ class UsageWriter:
         return await asyncio.wrap_future(asked)
 
     async def aclose(self) -> None:
-        """Move what waits, and let go of the database."""
+        """Move what waits, and let go of the database. A disk that answers no more holds up nobody: what waits is for the next start."""
         if (thread := self._thread) is None:
             return
         with self._lock:
             self._stop = True
         self._now()
-        await asyncio.to_thread(thread.join)
+        moved = -1
+        while thread.is_alive() and moved != self.state.moved:
+            moved = self.state.moved
+            await asyncio.to_thread(thread.join, self._patience)
+        if thread.is_alive():
+            log.error(
+                "usage: %s answers no more; it is given up, and rows wait in %s for the next start", self.store.path, self._spool.folder
+            )
         self._thread = None
 
     def _now(self) -> None:
@@ -146,10 +165,15 @@ class UsageWriter:
     def _try_round(self) -> bool:
         """Move everything; whether that went well. Whatever goes wrong costs this round, never the thread."""
         error = alone(self._round)
+        if isinstance(error, Displaced):
+            self._carried |= self._opened
+            self._failed("failed", str(error))
+            error = alone(self._round)
         self._spool.measure()
         if error is None:
             return True
         if isinstance(error, Locked):
+            self._sealed.clear()  # whoever has it takes what is ours
             self._failed("locked", str(error), error.pid)
         elif isinstance(error, Trouble | OSError):
             self._failed("failed", str(error))
@@ -167,20 +191,35 @@ class UsageWriter:
         self.state = replace(self.state, phase=phase, problem=problem, holder=holder)
 
     def _round(self) -> None:
-        self._spool.seal(sync=self._sync)
+        self._sealed |= self._spool.seal(sync=self._sync)
         if not self._is_open:
-            self.store.open()
-            self._progress, self._opened = self.store.progress(), self.store.opened()
-            self._gone = list(self._progress.keys() - {segment.name for segment in segments.found(self._spool.folder)})
-            self._looked, self._is_open = -OTHERS, True
+            self._open()
+        self.store.look()
         for segment in self._whole():
             self._move(segment)
+        self._miss()
         self._take_over()
         self._keep()
         if self.state.phase != "ready":
             if self.state.problem:
                 log.info("usage: rows go to %s again", self.store.path)
             self.state = replace(self.state, phase="ready", problem="", holder=None, replayed=True)
+
+    def _open(self) -> None:
+        self.store.open()
+        self._progress, self._opened = self.store.progress(), self.store.opened()
+        self._gone = list(self._progress.keys() - {segment.name for segment in segments.found(self._spool.folder)})
+        self._looked, self._is_open = -OTHERS, True
+        carried = {id: call for id, call in self._carried.items() if id not in self._opened}
+        if carried:  # under way when the database went: those lines are nowhere else
+            self.store.move(Rows(self._prices), Mark("", 0, [(instance, id, line) for id, (instance, line) in carried.items()]))
+            self._opened |= carried
+        self._carried = {}
+
+    def _miss(self) -> None:
+        """Count what we sealed and did not move, and what lies in the spool no more."""
+        for name in self._sealed.keys() - {segment.name for segment in segments.found(self._spool.folder)}:
+            self._spool.missing(self._sealed.pop(name))
 
     def _whole(self) -> Sequence[Segment]:
         """Segments that nobody writes to any more."""
@@ -201,7 +240,11 @@ class UsageWriter:
     def _move(self, segment: Segment) -> None:
         """One segment into the database, and away."""
         data = segments.content(segment)
+        if data is None and not segment.path.exists():
+            return  # taken away meanwhile
         broken = 1 if data is None else self._move_lines(segment, data)
+        self.store.look()  # before the only other copy goes
+        self._sealed.pop(segment.name, None)
         if broken:
             log.error("usage: %s holds lines that are none (%d); it is kept as .bad", segment.path.name, broken)
             self.state = replace(self.state, broken=self.state.broken + broken)

@@ -113,6 +113,26 @@ time.sleep(60)
     assert instances(tmp_path) == set()
 
 
+def test_a_lock_that_was_taken_away(tmp_path: Path) -> None:
+    lease = Lease(tmp_path, ONE)
+    assert lease.stands()
+    lease.path.unlink()
+    assert not lease.stands()
+    again = Lease(tmp_path, ONE)
+    assert (lease.stands(), again.stands()) == (False, True)
+    again.release()
+    lease.release()
+
+
+def test_a_lock_is_let_go_where_no_folder_is(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    lease = Lease(tmp_path / "spool", ONE)
+    lease.path.unlink()
+    lease.path.parent.rmdir()
+    lease.path.parent.write_text("in the way")
+    lease.release()
+
+
 def test_a_lock_that_can_not_be_made(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         Lease(tmp_path / "nowhere", ONE)

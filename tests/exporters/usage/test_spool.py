@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -137,6 +138,34 @@ def test_a_folder_that_can_be_written_again(tmp_path: Path) -> None:
     spool.closed(ended())
     assert (spool.state.lost, spool.state.problem) == (2, "")
     assert len(written(spool.folder)) == 1
+    spool.close()
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved"])
+def test_a_folder_that_goes_while_it_is_written(tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str) -> None:
+    """What lay in it is counted; what follows lies in a folder that is made again, under a lock that others see."""
+    spool = Spool(tmp_path / "spool", segment=2000)
+    lost = 0
+    with caplog.at_level(logging.ERROR):
+        for round in range(3):
+            for _ in range(10):
+                spool.closed(ended())
+            if how == "deleted":
+                shutil.rmtree(spool.folder)
+            else:
+                spool.folder.rename(tmp_path / f"aside{round}")
+            spool.closed(ended())
+            assert spool.seal(sync=True) == {segment.name: 1 for segment in segments.found(spool.folder)}
+            lost += 11 - len(written(spool.folder))
+            assert (spool.state.lost, spool.state.problem) == (lost, "")
+            for segment in segments.found(spool.folder):  # a writer took them
+                segment.path.unlink()
+    assert lost >= 30
+    assert len(caplog.records) == 1, "told once, not with each segment"
+    assert "segments were deleted" in caplog.text
+    spool.closed(ended())
+    assert len(written(spool.folder)) == 1
+    assert segments.is_alive(spool.folder, spool.instance)
     spool.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from spangate.exporters.usage.prices import Prices
 from spangate.exporters.usage.rows import Rows
 from spangate.exporters.usage.schema import MIGRATIONS
 from spangate.exporters.usage.spool_lines import Closing
-from spangate.exporters.usage.store import FORGET, Locked, Mark, Store, Trouble, Unfit, version_of
+from spangate.exporters.usage.store import FORGET, Displaced, Locked, Mark, Store, Trouble, Unfit, version_of
 
 from accounts import ended
 
@@ -156,6 +157,43 @@ def test_what_can_not_be_opened(tmp_path: Path) -> None:
         Store(tmp_path / "text" / "x").open()
     with pytest.raises(Trouble, match="not open"):
         Store(tmp_path / "x").progress()
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    """DuckDB would wait for whoever writes to the pipe, for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path / "folder", tmp_path / "link", Path("/dev/null")):
+        with pytest.raises(Trouble, match="no regular file"):
+            Store(path).open()
+        with pytest.raises(Trouble, match="no regular file"):
+            version_of(path)
+
+
+@pytest.mark.parametrize("instead", ["deleted", "replaced", "folder"])
+def test_a_file_that_lies_at_its_path_no_more(store: Store, tmp_path: Path, instead: str) -> None:
+    store.move(rows_of(3), Mark("s", 1))
+    store.look()
+    store.path.rename(tmp_path / "aside.duckdb")
+    if instead == "replaced":
+        other = Store(tmp_path / "other.duckdb")
+        other.open()
+        other.close()
+        other.path.rename(store.path)
+    elif instead == "folder":
+        store.path.mkdir()
+    with pytest.raises(Displaced, match=f"was {instead.replace('folder', 'deleted')} while it was in use, with the 3 calls"):
+        store.look()
+    store.close()
+    aside = Store(tmp_path / "aside.duckdb")
+    aside.open()
+    assert count(aside) == 3, "whoever moved it away has all of it"
+    aside.close()
+    if instead != "folder":
+        store.open()
+        store.look()
+        assert count(store) == 0
 
 
 def test_nothing_outside_is_in_reach(store: Store, tmp_path: Path) -> None:

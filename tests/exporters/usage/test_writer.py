@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -371,6 +372,109 @@ async def test_old_rows_are_deleted(tmp_path: Path) -> None:
         usage.writer._kept = -10_000.0
         assert await usage.value("SELECT count(*) FROM calls") == 1
         assert await usage.value("SELECT count(*) FROM attempts") == 1
+
+
+async def test_a_spool_that_is_deleted_costs_what_lay_in_it_and_no_more(tmp_path: Path) -> None:
+    async with accounts(tmp_path, start=False) as usage:
+        for _ in range(5):
+            usage.record(ended())
+        usage.writer._sealed |= usage.spool.seal(sync=False)
+        for _ in range(5):
+            usage.record(ended())
+        shutil.rmtree(usage.spool.folder)
+        await usage.start()
+        assert await usage.value("SELECT count(*) FROM calls") == 0
+        assert (usage.spooling.lost, usage.state.broken) == (10, 0)
+        for _ in range(5):
+            usage.record(ended())
+        assert await usage.value("SELECT count(*) FROM calls") == 5
+        assert (usage.spooling.lost, usage.problem) == (10, "")
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+async def test_a_database_that_goes_while_it_is_in_use(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Rows go into the one that is there, what was under way as well; those in the old one are whoever's that took it."""
+    async with accounts(tmp_path) as usage:
+        under_way = begun()
+        usage.opened(under_way)
+        for _ in range(5):
+            usage.record(ended())
+        assert await usage.value("SELECT count(*) FROM calls") == 5
+        if how == "replaced":
+            other = Store(tmp_path / "other.duckdb")
+            other.open()
+            other.close()
+            other.path.replace(usage.path)
+        else:
+            usage.path.unlink()
+        with caplog.at_level(logging.ERROR):
+            usage.record(ended())
+            assert await usage.value("SELECT count(*) FROM calls") == 1
+        assert f"was {how} while it was in use, with the 5 calls that were in it" in caplog.text
+        assert (usage.state.phase, usage.problem) == ("ready", "")
+    async with accounts(tmp_path) as usage:
+        await until(lambda: usage.state.interrupted == 1)
+        assert await usage.rows("SELECT outcome FROM calls WHERE id = '" + under_way.id + "'") == [["interrupted"]]
+        assert await usage.value("SELECT count(*) FROM calls") == 2
+
+
+async def test_a_database_that_goes_between_a_commit_and_the_end_of_its_segment(tmp_path: Path) -> None:
+    """The segment is not deleted for a database that nobody will read."""
+    async with accounts(tmp_path, start=False) as usage:
+        gone: list[Path] = []
+
+        def go() -> None:
+            if not gone:
+                gone.append(usage.path.rename(tmp_path / "aside.duckdb"))
+
+        odd(usage, after=go)
+        for _ in range(5):
+            usage.record(ended())
+        await usage.start()
+        assert await usage.value("SELECT count(*) FROM calls") == 5
+        assert len(gone) == 1
+
+
+async def test_a_pipe_in_the_place_of_the_database(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "usage.duckdb")
+    async with accounts(tmp_path) as usage:
+        usage.record(ended())
+        assert not await usage.writer.caught_up()
+        assert "no regular file" in usage.problem
+    (tmp_path / "usage.duckdb").unlink()
+    async with accounts(tmp_path) as usage:
+        assert await usage.value("SELECT count(*) FROM calls") == 1
+
+
+async def test_a_disk_that_answers_no_more_holds_up_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    answers = threading.Event()
+    spool = Spool(tmp_path / "usage.duckdb.spool")
+    writer = UsageWriter(spool, Odd(tmp_path / "usage.duckdb", before=lambda: bool(answers.wait()) and None), Prices(()), patience=0.05)
+    spool.closed(ended())
+    writer.start()
+    thread = writer._thread
+    assert thread is not None
+    assert thread.daemon
+    with caplog.at_level(logging.ERROR):
+        await asyncio.wait_for(writer.aclose(), 5)
+    assert "answers no more" in caplog.text
+    answers.set()
+    await asyncio.to_thread(thread.join)
+    spool.close()
+
+
+async def test_a_slow_end_is_waited_for(tmp_path: Path) -> None:
+    """As long as rows are moved."""
+    spool = Spool(tmp_path / "usage.duckdb.spool", segment=1)
+    store = Odd(tmp_path / "usage.duckdb", after=lambda: time.sleep(0.15))
+    writer = UsageWriter(spool, store, Prices(()), patience=1.0)
+    for _ in range(10):
+        spool.closed(ended())
+    writer.start()
+    await writer.aclose()
+    assert (writer.state.phase, writer.state.moved) == ("stopped", 10)
+    assert store.batches == [1] * 10, "each took a part of the patience, all of them more than all of it"
+    spool.close()
 
 
 async def test_nobody_waits_for_a_writer_that_has_ended(tmp_path: Path) -> None:
