@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -73,6 +74,23 @@ class Recorder(Protocol):
     def flush(self) -> None:
         """Everything recorded so far goes out; called at drain, off the loop. It may wait, for a few seconds at most."""
         ...
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A Recorder that has an end of its own."""
+
+    def close(self) -> object:
+        """Flush, and end what is left: nothing more is recorded. Off the loop; a few seconds at most."""
+        ...
+
+
+def close(recorder: Recorder) -> None:
+    """The end of a recorder: flushed, and closed where it can be."""
+    if isinstance(recorder, Closing):
+        recorder.close()
+    else:
+        recorder.flush()
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -154,6 +172,12 @@ class Fanout:
     def flush(self) -> None:
         for part in self.parts:
             self._judge(part, alone(part.flush))
+
+    def close(self) -> None:
+        """All of them at once, since each may wait for a collector: the end lasts as long as the slowest part's."""
+        with ThreadPoolExecutor(max(len(self.parts), 1), "spangate.close") as threads:
+            for part, error in zip(self.parts, threads.map(lambda each: alone(close, each), self.parts), strict=True):
+                self._judge(part, error)
 
     def _judge(self, part: Recorder, error: Exception | None) -> None:
         if not isinstance(error, Exception):

@@ -16,7 +16,7 @@ from ..call.chain import is_layer, watching_dropped
 from ..call.clock import SYSTEM, Clock
 from ..exporters.metrics.measuring import Measuring
 from ..exporters.metrics.sources import Sources
-from ..exporters.record import Recorder
+from ..exporters.record import Recorder, close
 from ..exporters.usage.recorder import SpoolRecorder
 from . import config as configuration
 from .callers import check_reach, loopback_address
@@ -112,7 +112,7 @@ class App:
         await self.server.drain(self.config.server.drain if patience is None else patience)
         await self.reload.stop()
         await self.client.aclose()
-        await asyncio.to_thread(self.setting.recorder.flush)
+        await asyncio.to_thread(close, self.setting.recorder)
         if self.socket is not None:
             await self.socket.aclose()
         if self.setting.usage is not None:

@@ -85,7 +85,7 @@ def read(telemetry: Telemetry, environ: Mapping[str, str]) -> OtlpConfig:
     """The configuration that both make together.
 
     Raises:
-        ValueError: a protocol or an address that can't be used; it names the variable.
+        ValueError: a protocol, an address or headers that can't be used; it names the variable.
     """
     variables = Variables(environ)
     off = variables.true("OTEL_SDK_DISABLED")
@@ -125,7 +125,7 @@ def _target(name: Name, own: str, telemetry: Telemetry, variables: Variables) ->
         endpoint=_endpoint(name, own, protocol, telemetry, variables),
         protocol=protocol,
         headers={key: value.get_secret_value() for key, value in telemetry.otlp.headers.items()}
-        | dict(_headers(variables.text(f"{own}HEADERS", f"{PREFIX}HEADERS"))),
+        | dict(variables.headers(f"{own}HEADERS", f"{PREFIX}HEADERS")),
         timeout=variables.seconds(f"{own}TIMEOUT", f"{PREFIX}TIMEOUT", default=10.0),
         compression=cast("Compression", variables.word(f"{own}COMPRESSION", get_args(Compression), f"{PREFIX}COMPRESSION")),
         certificate=variables.text(f"{own}CERTIFICATE", f"{PREFIX}CERTIFICATE"),
@@ -133,15 +133,6 @@ def _target(name: Name, own: str, telemetry: Telemetry, variables: Variables) ->
         client_key=variables.text(f"{own}CLIENT_KEY", f"{PREFIX}CLIENT_KEY"),
         insecure=variables.true(f"{own}INSECURE", f"{PREFIX}INSECURE"),
     )
-
-
-def _headers(text: str) -> Mapping[str, str]:
-    """Read as the SDK does; its API is loaded only for those who need it."""
-    if not text:
-        return {}
-    from opentelemetry.util.re import parse_env_headers
-
-    return parse_env_headers(text, liberal=True)
 
 
 def _protocol(own: str, telemetry: Telemetry, variables: Variables) -> Protocol:

@@ -22,14 +22,13 @@ from ..traces.spans import logs_of, spans_of
 from . import encoding
 from .config import Name, OtlpConfig, Target
 from .http import Reason, Result
-from .outlet import Counts, Outlet, sender_of
+from .outlet import PATIENCE, Counts, Outlet, end, sender_of
 from .printed import Printed
 
 SLICE: Final = 0.0004  # seconds of encoding before others may run
 HURRY: Final = 0.002  # the same when the queue is a quarter full: calls may wait a little before telling of them is lost
 BREATH: Final = 0.0002
 WAKE: Final = 160  # calls in the queue that are not left until the next round
-PATIENCE: Final = 5.0  # seconds that a flush waits
 
 
 class Exporting:
@@ -58,6 +57,9 @@ class Exporting:
         sampled = self.config.sampling.keeps(seen)
         if not sampled and not len(seen.notes):
             return
+        if self._ended:
+            self._lose(seen, sampled, "failed", "closed")
+            return
         queue = self._queue
         if len(queue) >= self.config.queue:
             self._push_out()
@@ -80,16 +82,32 @@ class Exporting:
         return done.wait(timeout)
 
     def close(self, timeout: float = PATIENCE) -> bool:
-        """Flush, then end the thread."""
-        flushed = self.wait(timeout)
-        self._ended = True
-        for outlet in (self.traces, self.logs):
-            if outlet is not None:
-                outlet.sender.close()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
+        """Flush, then end the thread and what is under way, within `timeout` seconds altogether. What is left is lost, and counted."""
+        flushed = end(self.wait, self._break_off, lambda: self._thread, timeout)
+        self._lose_queue()
+        for outlet in self._outlets:
+            outlet.give_up()
+        self.counts.tell()
         return flushed
+
+    @property
+    def _outlets(self) -> list[Outlet]:
+        return [outlet for outlet in (self.traces, self.logs) if outlet is not None]
+
+    def _break_off(self) -> None:
+        self._ended = True
+        for outlet in self._outlets:
+            outlet.sender.close()
+        self._wake.set()
+
+    def _lose_queue(self) -> None:
+        """What nobody will send. The thread may take from it to the last, if it hangs."""
+        while self._queue:
+            try:
+                seen, sampled = self._queue.popleft()
+            except IndexError:
+                return
+            self._lose(seen, sampled, "failed", "closed")
 
     def _outlet(self, name: Name, target: Target | None, start: tuple[bytes, bytes]) -> Outlet | None:
         return None if target is None else Outlet(name, sender_of(target, name), start, self.config.batch, self.counts)
@@ -126,7 +144,7 @@ class Exporting:
     def _empty_queue(self) -> None:
         """Encode and send what is in the queue, letting the loop run in between."""
         until = self._slice()
-        while self._queue:
+        while self._queue and not self._ended:
             try:
                 seen, sampled = self._queue.popleft()
             except IndexError:  # it was full, and its oldest has just been dropped
@@ -135,9 +153,8 @@ class Exporting:
             if time.perf_counter() > until:
                 time.sleep(BREATH)
                 until = self._slice()
-        for outlet in (self.traces, self.logs):
-            if outlet is not None:
-                outlet.send()
+        for outlet in self._outlets:
+            outlet.send()
 
     def _slice(self) -> float:
         return time.perf_counter() + (HURRY if len(self._queue) * 4 > self.config.queue else SLICE)

@@ -177,11 +177,11 @@ def _rejected(said: bytes) -> int:
     """`partial_success.rejected_…` of an answer to any of the three signals."""
     try:
         inside = [value for number, value in protobuf.fields(said) if number == 1 and isinstance(value, bytes)]
-        return next(_counts(inside), 0)
+        return max(0, next(_counts(inside), 0))  # nobody can leave out less than nothing
     except ValueError:
         return 0
 
 
 def _counts(messages: list[bytes]) -> Iterator[int]:
     for message in messages:
-        yield from (value for number, value in protobuf.fields(message) if number == 1 and isinstance(value, int))
+        yield from (protobuf.int64(value) for number, value in protobuf.fields(message) if number == 1 and isinstance(value, int))

@@ -22,12 +22,11 @@ from ..semconv import Instrument
 from . import encoding, protobuf
 from .attributes import NAME, Pairs, text
 from .config import OtlpConfig, Temporality
-from .outlet import Counts, Outlet, sender_of
+from .outlet import PATIENCE, Counts, Outlet, end, sender_of
 from .pace import Pace
 from .printed import Printed
 from .protobuf import counted, double, packed_double, packed_uint64, uint64
 
-PATIENCE: Final = 5.0  # seconds that a flush waits
 LATE: Final = 10**9  # nanoseconds after its call's end for which an exemplar is still new
 
 _DELTA, _CUMULATIVE = b"\x10\x01", b"\x10\x02"
@@ -196,15 +195,19 @@ class Pushing:
         return done.wait(timeout)
 
     def close(self, timeout: float = PATIENCE) -> bool:
-        """Send for the last time, then end the thread."""
-        sent = self.wait(timeout)
+        """Send for the last time, then end the thread and what is under way, within `timeout` seconds altogether. What is left is lost,
+        and counted."""
+        sent = end(self.wait, self._break_off, lambda: self._thread, timeout)
+        if self._outlet is not None:
+            self._outlet.give_up()
+        self.counts.tell()
+        return sent
+
+    def _break_off(self) -> None:
         self._ended.set()
         if self._outlet is not None:
             self._outlet.sender.close()
         self._wake.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
-        return sent
 
     def _run(self) -> None:
         while not self._ended.is_set():

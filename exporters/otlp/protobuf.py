@@ -47,6 +47,12 @@ def signed(number: int) -> bytes:
     return varint(number & MAX_UINT64)
 
 
+def int64(number: int) -> int:
+    """What a varint of `fields` stands for where the field is an int64."""
+    number &= MAX_UINT64
+    return number - 2**64 if number >= 2**63 else number
+
+
 def tag(number: int, wire: int) -> bytes:
     """What a field begins with."""
     return varint(number << 3 | wire)

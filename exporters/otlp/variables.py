@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import unquote
+
+PAIR: Final = re.compile(r"[!#-'*+\-.0-9A-Z^-z|~]+[ \t]*=[ \t]*([!#-+\--:<-\[\]-~]|(?P<space> ))*")
+"""What the specification lets stand between two commas, and spaces in the value, which the SDK lets through too."""
+NAME: Final = re.compile(r"[!#-'*+\-.0-9A-Z^-z|~]+")
 
 
 class Variables:
@@ -33,6 +40,25 @@ class Variables:
         self.told.append(f"{name if self.text(name) else general}={found!r} is not one of {', '.join(known)}: {known[0]} it is")
         return known[0]
 
+    def headers(self, *names: str) -> Mapping[str, str]:
+        """Headers as `name=value`, commas in between; read as the SDK does, which decodes a value unless there are spaces in it. The
+        SDK's own reader isn't asked: it writes a pair that it can't read into the log, and there is mostly a key in one.
+
+        Raises:
+            ValueError: one is none. Nothing of its text is said.
+        """
+        found: dict[str, str] = {}
+        for each in filter(None, map(str.strip, self.text(*names).split(","))):
+            matched = PAIR.fullmatch(each)
+            name, _, value = each.partition("=")
+            if matched and not matched["space"]:
+                name, value = unquote(name), unquote(value)
+            name, value = name.strip().lower(), value.strip()
+            if not matched or not NAME.fullmatch(name) or any(char < " " or char == "\x7f" for char in value):
+                raise ValueError(f"{self._set(names)}: must be headers such as authorization=Bearer%20key,x-team=search")
+            found[name] = value
+        return found
+
     def true(self, *names: str) -> bool:
         return self.text(*names).lower() == "true"
 
@@ -59,5 +85,8 @@ class Variables:
         return default
 
     def _no(self, names: tuple[str, ...], text: str, instead: str) -> None:
-        name = next(name for name in names if self._environ.get(name, "").strip())
-        self.told.append(f"{name}={text!r} can't be used: {instead} it is")
+        self.told.append(f"{self._set(names)}={text!r} can't be used: {instead} it is")
+
+    def _set(self, names: tuple[str, ...]) -> str:
+        """The one of them whose text counts."""
+        return next(name for name in names if self._environ.get(name, "").strip())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from io import StringIO
 
 import pytest
 
 from spangate.call.seen import Seen
 from spangate.exporters.console import Console
-from spangate.exporters.record import Fanout, Recorder
+from spangate.exporters.record import Fanout, Recorder, close
 
 from finished import call
 from gateway import Kept
@@ -44,6 +45,26 @@ def test_a_fanout_is_a_recorder() -> None:
     recorder: Recorder = Fanout()
     recorder.record(call())
     recorder.flush()
+
+
+class Meeting(Kept):
+    """Ends when the others do."""
+
+    def __init__(self, all_there: threading.Barrier) -> None:
+        super().__init__()
+        self._all_there = all_there
+
+    def close(self) -> None:
+        self._all_there.wait(5)
+
+
+def test_all_parts_end_at_once() -> None:
+    """Each may wait as long as its collector lets it: one after another they would be waited for together."""
+    all_there = threading.Barrier(2)
+    fanout = Fanout(Meeting(all_there), Broken(), Meeting(all_there))
+    close(fanout)
+    assert fanout.failures == {"Broken": 1}
+    close(Fanout())
 
 
 class Answering(Kept):

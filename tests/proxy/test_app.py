@@ -53,6 +53,22 @@ async def test_it_ends_without_having_begun(tmp_path: Path) -> None:
     assert recorded.flushed == 1
 
 
+class Ended(Recorded):
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+async def test_a_recorder_with_an_end_of_its_own_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "spangate.yaml").write_text(YAML)
+    recorded = Ended()
+    await App(config.load(tmp_path / "spangate.yaml", environ={}), Setting(recorded)).drain(0)
+    assert (recorded.closed, recorded.flushed) == (1, 0)
+
+
 async def test_a_port_that_is_taken(tmp_path: Path) -> None:
     gateway, _ = app(tmp_path)
     other, _ = app(tmp_path)

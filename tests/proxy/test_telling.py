@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 
 import pytest
 
 from spangate.exporters.console import Console
-from spangate.exporters.record import Fanout
+from spangate.exporters.record import Fanout, close
 from spangate.proxy.config import Config, Kinds, parse
 from spangate.proxy.telling import Telling, models_of, telling_of
 
+from finished import call
 from gateway import KINDS
+from otlp_sink import Sink
 
 CONSOLE = Console(io.StringIO())
 COLLECTOR = "http://127.0.0.1:4318"
@@ -65,6 +68,17 @@ def test_a_collector_in_the_file_is_told_everything() -> None:
 def test_a_collector_in_the_environment_too() -> None:
     assert told(OTEL_EXPORTER_OTLP_ENDPOINT=COLLECTOR).traces == f"{COLLECTOR}/v1/traces"
     assert parts(told(NO_ROWS, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{COLLECTOR}/v1/metrics")) == ["Console", "Pushing"]
+
+
+def test_a_mute_collector_of_all_signals_is_waited_for_once() -> None:
+    with Sink(mode="mute") as sink:
+        telling = told(NO_ROWS, OTEL_EXPORTER_OTLP_ENDPOINT=sink.endpoint)
+        telling.recorder.record(call())
+        began = time.monotonic()
+        close(telling.recorder)
+        assert time.monotonic() - began < 6.0, "five seconds for all of it"
+    assert telling.exporting is not None
+    assert {name for name, _ in telling.exporting.counts.dropped} == {"traces", "metrics"}
 
 
 def test_the_console_may_be_told_of_traces() -> None:

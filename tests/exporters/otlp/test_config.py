@@ -135,6 +135,21 @@ def test_what_is_wrong_is_told_and_takes_its_default() -> None:
         assert name in told
 
 
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+@pytest.mark.parametrize("name", ["HEADERS", "TRACES_HEADERS"])
+@pytest.mark.parametrize(
+    "text",
+    ["authorization: Bearer SECRETX", "a=b,SECRETX", "a=SECRETX;b", "a=b%0d%0aSECRETX", "x%20SECRETX=b", "=SECRETX", "a=SECRETX\u00e9"],
+)
+def test_headers_that_are_none_are_refused_without_a_word_of_them(
+    protocol: str, name: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ValueError, match="must be") as caught:
+        config({f"{BASE}ENDPOINT": "http://c:4318", f"{BASE}PROTOCOL": protocol, f"{BASE}{name}": text})
+    assert str(caught.value) == f"{BASE}{name}: must be headers such as authorization=Bearer%20key,x-team=search"
+    assert (caught.value.__cause__, caplog.records) == (None, [])
+
+
 def test_secrets_are_not_shown() -> None:
     found = config({f"{BASE}ENDPOINT": "http://c", f"{BASE}HEADERS": "authorization=secret"})
     assert found.traces.target is not None
@@ -150,7 +165,7 @@ variables = st.fixed_dictionaries(
     optional={
         f"{BASE}ENDPOINT": st.sampled_from(["http://a:4318", "http://a:4318/", "http://a/base/", ""]),
         f"{BASE}TRACES_ENDPOINT": st.sampled_from(["http://b:4318/v1/traces", "http://b:4318", ""]),
-        f"{BASE}HEADERS": st.sampled_from(["a=1,b=2", "A=%20x", "bad", "a=b=c", ""]),
+        f"{BASE}HEADERS": st.sampled_from(["a=1,b=2", "A=%20x", "a=b c%20", " a = b ,, c=", "a=b=c", ","]),
         f"{BASE}TRACES_HEADERS": st.sampled_from(["a=3", ""]),
         f"{BASE}TIMEOUT": st.sampled_from(["5", "1.5", "x", ""]),
         f"{BASE}TRACES_TIMEOUT": st.sampled_from(["7", ""]),

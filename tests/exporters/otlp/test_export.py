@@ -171,6 +171,24 @@ def test_a_mute_collector_delays_a_drain_by_its_limit_alone(sink: Sink, made: Ma
     assert time.monotonic() - began < 2.0
 
 
+def test_what_is_left_at_the_end_is_counted(sink: Sink, made: Made, caplog: pytest.LogCaptureFixture) -> None:
+    """One request of 256 spans is under way, the rest waits; all of it is lost when patience is over, and what comes later too."""
+    sink.mode = "mute"
+    recorder = made(sink.endpoint, timeout=30.0)
+    for number in range(1000):
+        recorder.record(fails(number))
+    began = time.monotonic()
+    assert not recorder.close(0.5)
+    assert time.monotonic() - began < 1.5
+    assert caplog.messages[-1].endswith("; 3000 items by now"), "the sum is told, whenever the last line was"
+    recorder.record(fails(1000))
+    lost = recorder.counts.dropped
+    assert sum(count for (name, _), count in lost.items() if name == "traces") == 2002
+    assert sum(count for (name, _), count in lost.items() if name == "logs") == 1001
+    assert recorder.waiting == 0
+    assert recorder.counts.sent == {}
+
+
 def test_a_collector_that_comes_back(sink: Sink, made: Made) -> None:
     sink.mode, sink.busy_for = "busy", 3
     recorder = made(sink.endpoint)

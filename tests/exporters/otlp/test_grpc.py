@@ -99,6 +99,31 @@ def test_what_it_left_out_is_counted(signal: tuple[Any, Collector, str]) -> None
     sender.close()
 
 
+def test_what_it_says_of_less_than_nothing_is_nothing(signal: tuple[Any, Collector, str]) -> None:
+    name, collector, url = signal
+    answer = collector.answer()
+    field = {"traces": "rejected_spans", "logs": "rejected_log_records", "metrics": "rejected_data_points"}[name]
+    setattr(answer.partial_success, field, -1)
+    collector.answer = lambda: answer
+    sender = GrpcSender(Target(url, "grpc", timeout=5), name)
+    assert sender.send(frame(*START, [])) == Result()
+    sender.close()
+
+
+def test_the_environment_is_not_read_again(
+    signal: tuple[Any, Collector, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was, with care; the SDK would write what it can't read into the log."""
+    name, collector, url = signal
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a,authorization: Bearer SECRETX")
+    monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name.upper()}_HEADERS", "x-team=b,authorization: Bearer SECRETX")
+    sender = GrpcSender(Target(url, "grpc", timeout=5), name)
+    assert sender.send(frame(*START, [])) == Result()
+    sender.close()
+    assert "x-team" not in collector.headers
+    assert "SECRETX" not in caplog.text
+
+
 def test_the_status_is_kept_when_the_sdk_makes_another_channel() -> None:
     sender = GrpcSender(Target(f"http://127.0.0.1:{refusing_port()}", "grpc", timeout=0.5), "traces")
     assert sender.send(frame(*START, [])).reason == "unavailable"

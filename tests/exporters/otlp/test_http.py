@@ -175,6 +175,7 @@ def answering(answer: bytes) -> Iterator[str]:
     [
         (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n\xff\xff\xff", Result()),
         (b"HTTP/1.1 200 OK\r\n\r\n\x0a\x02\x08\x05", Result(rejected=5)),
+        (b"HTTP/1.1 200 OK\r\n\r\n\x0a\x0b\x08" + b"\xff" * 9 + b"\x01", Result()),
         (b"HTTP/1.1 302 Found\r\nlocation: http://elsewhere/\r\ncontent-length: 0\r\n\r\n", Result("rejected", "status 302")),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", Result()),
         (b"SSH-2.0-OpenSSH\r\n", Result("unreachable", "BadStatusLine")),

@@ -132,6 +132,17 @@ def test_a_mute_one_holds_nobody_up_for_long(sink: Sink, made: Made) -> None:
     assert time.monotonic() - began < 2.0
 
 
+def test_what_is_under_way_at_the_end_is_counted(sink: Sink, made: Made) -> None:
+    sink.mode = "mute"
+    recorder = made(sink.endpoint, timeout=30.0)
+    recorder.record(call())
+    began = time.monotonic()
+    assert not recorder.close(0.3)
+    assert time.monotonic() - began < 1.5
+    assert sum(recorder.counts.dropped.values()) == 3
+    assert recorder.counts.sent == {}
+
+
 def test_losses_are_counted_with_those_of_the_other_signals(sink: Sink) -> None:
     sink.mode = "refusing"
     counts = Counts()

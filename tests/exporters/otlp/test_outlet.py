@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -88,6 +90,53 @@ def test_a_sender_that_breaks_costs_its_items() -> None:
     out.add(spans(4))
     assert out.counts.dropped == {("traces", "failed"): 3}
     assert "ZeroDivisionError" in out.counts.last_error
+
+
+def test_a_collector_that_says_it_left_out_more_than_it_got() -> None:
+    sender = Taking()
+    out = outlet(sender)
+    sender.result = Result(rejected=2**63 - 1)
+    out.add(spans(3))
+    assert (out.counts.sent, out.counts.dropped) == ({"traces": 0}, {("traces", "rejected"): 3})
+
+
+def test_the_sum_is_told_when_asked_for_once(caplog: pytest.LogCaptureFixture) -> None:
+    counts = Counts()
+    counts.tell()
+    for _ in range(3):
+        counts.lose("logs", 2, "timeout")
+    counts.tell()
+    counts.tell()
+    assert [message[-14:] for message in caplog.messages] == ["2 items by now", "6 items by now"]
+
+
+class Hanging(Taking):
+    """Sends until it is let go, whatever happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.over = threading.Event(), threading.Event()
+
+    def send(self, body: bytes) -> Result:
+        self.begun.set()
+        self.over.wait(10)
+        return super().send(body)
+
+
+def test_what_is_given_up_is_counted_once_even_under_way() -> None:
+    sender = Hanging()
+    out = outlet(sender)
+    thread = threading.Thread(target=out.add, args=(spans(4),))
+    thread.start()
+    assert sender.begun.wait(5)
+    out.give_up()
+    out.give_up()
+    assert out.counts.dropped == {("traces", "failed"): 4}
+    sender.over.set()
+    thread.join()
+    out.send()
+    assert out.counts.dropped == {("traces", "failed"): 4}
+    assert out.counts.sent == {"traces": 0}
 
 
 def test_senders_by_protocol() -> None:

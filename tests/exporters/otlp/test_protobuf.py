@@ -68,3 +68,10 @@ def test_fixed_numbers_stay_within_their_width() -> None:
     assert protobuf.uint64(2**64) == b"\xff" * 8
     assert protobuf.uint32(256) == b"\0\1\0\0"
     assert math.isnan(HistogramDataPoint.FromString(tag(5, FIXED64) + protobuf.double(math.nan)).sum)
+
+
+@pytest.mark.parametrize("number", [0, 5, 2**63 - 1, -1, -(2**63)])
+def test_an_int64_comes_back(number: int) -> None:
+    [(_, read)] = fields(tag(1, VARINT) + protobuf.signed(number))
+    assert isinstance(read, int)
+    assert protobuf.int64(read) == number

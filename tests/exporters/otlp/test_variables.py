@@ -57,3 +57,11 @@ def test_one_word() -> None:
 @pytest.mark.parametrize(("text", "true"), [("true", True), (" TRUE ", True), ("1", False), ("", False)])
 def test_truth_is_one_word(text: str, true: bool) -> None:
     assert Variables({"A": text}).true("A") == true
+
+
+def test_headers_of_the_first_that_is_set() -> None:
+    variables = Variables({"A": " ", "B": "X-Team=a%2Cb, plain=Bearer 100%25 ,empty=", "C": "no"})
+    assert variables.headers("A", "B", "C") == {"x-team": "a,b", "plain": "Bearer 100%25", "empty": ""}
+    assert variables.headers("A") == {}
+    with pytest.raises(ValueError, match=r"^C: must be headers such as "):
+        variables.headers("A", "C")
