@@ -68,11 +68,11 @@ async def read_body(raw: bytes) -> Body:
 
 
 def _harmless(raw: bytes) -> bool:
-    """As most bodies are: with too few brackets to nest too deep and too few colons for too many fields, and ASCII, or short enough
+    """As most bodies are: with too few brackets to nest too deep and too few quotes for too many fields, and ASCII, or short enough
     to be decoded at once."""
     if len(raw) > _LONG or _more_than(MAX_DEPTH, raw, b"{", b"["):
         return False
-    if len(raw) > _LEAST * MAX_FIELDS and raw.count(b":") > MAX_FIELDS:
+    if len(raw) > _LEAST * MAX_FIELDS and _more_than(2 * MAX_FIELDS, raw, b'"'):
         return False
     if raw.isascii():
         return True
