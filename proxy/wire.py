@@ -29,6 +29,7 @@ _READ: Mapping[str, tuple[type, str]] = {
     "stream_options": (dict, "an object"),
 }
 _TAG_KEY = re.compile(r"[a-z0-9_.-]{1,32}")
+_HALF_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
@@ -115,15 +116,16 @@ def _label(headers: Headers, names: Iterable[str]) -> str:
 
 
 def _tags(value: str) -> dict[str, str]:
-    """`k=v,k=v`, percent-encoded, at most ten."""
+    """`k=v,k=v`, percent-encoded, at most ten, each key once."""
     tags: dict[str, str] = {}
-    pairs = [pair.strip() for pair in value.split(",") if pair.strip()] if value else []
-    for pair in pairs:
-        key, equals, raw = pair.partition("=")
+    for pair in value.split(",") if value else ():
+        key, equals, raw = pair.strip().partition("=")
         text = unquote(raw, errors="replace")
-        if not equals or not _TAG_KEY.fullmatch(key) or len(text) > 128 or not text.isprintable() or "\ufffd" in text:
+        sound = len(text) <= 128 and text.isprintable() and "\ufffd" not in text and not _HALF_ESCAPE.search(raw)
+        if not equals or not _TAG_KEY.fullmatch(key) or key in tags or not sound:
             raise CallerFault(
-                "The header x-spangate-tags must read k=v,k=v: keys of a-z 0-9 _ . - (at most 32), percent-encoded values (at most 128).",
+                "The header x-spangate-tags must read k=v,k=v: each key once, of a-z 0-9 _ . - (at most 32), values percent-encoded"
+                " (at most 128).",
                 param="x-spangate-tags",
             )
         tags[key] = text

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
+from pathlib import PurePath
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from ...call.amounts import Duration, Size
 from ...call.rules import fits_glob
@@ -37,12 +38,18 @@ Usd = Annotated[
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
+def _names_a_file(path: str) -> str:
+    if PurePath(path).name in ("", "..") or path.endswith(("/", "/.")) or "\0" in path:
+        raise ValueError("must name a file, such as data/spangate.duckdb")
+    return path
+
+
 class Usage(Section):
     """Where the row of every call goes, and for how long."""
 
     enabled: bool = True
     """Whether rows are kept at all. A change needs a restart."""
-    path: Annotated[str, StringConstraints(min_length=1)] = "spangate.duckdb"
+    path: Annotated[str, StringConstraints(min_length=1), AfterValidator(_names_a_file)] = "spangate.duckdb"
     """The DuckDB file, beside this file unless the path is absolute. Its spool lies beside it, in `{path}.spool`. A change needs a
     restart."""
     retention: Annotated[Duration, Field(ge=3600)] = 90 * 86400.0

@@ -100,6 +100,10 @@ def test_labels() -> None:
 @pytest.mark.parametrize(
     "tags",
     [
+        "a=%",
+        "a=1,a=2",
+        ",,,",
+        "a=1,",
         "a",
         "=1",
         "A=1",

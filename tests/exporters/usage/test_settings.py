@@ -23,7 +23,20 @@ def test_amounts_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"path": ""}, {"retention": "5m"}, {"retention": "-1d"}, {"max_spool": "1kB"}, {"fsync": "fast"}, {"retain": "1d"}]
+    "wrong",
+    [
+        {"path": ""},
+        {"path": "."},
+        {"path": "/"},
+        {"path": ".."},
+        {"path": "data/"},
+        {"path": "a\0b"},
+        {"retention": "5m"},
+        {"retention": "-1d"},
+        {"max_spool": "1kB"},
+        {"fsync": "fast"},
+        {"retain": "1d"},
+    ],
 )
 def test_what_is_no_usage(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
