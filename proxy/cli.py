@@ -58,7 +58,7 @@ def spangate(
 @app.command(rich_help_panel="Begin")
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Let it run on, to be called by you. Ctrl-C ends it.")] = False,
-    against: Annotated[str, typer.Option(metavar="URL", help="Call a gateway that runs instead.", show_default=False)] = "",
+    against: Annotated[str | None, typer.Option(metavar="URL", help="Call a gateway that runs instead.", show_default=False)] = None,
     key: Annotated[
         str, typer.Option(metavar="KEY", envvar="SPANGATE_KEY", help="With --against: the key to call with.", show_default=False)
     ] = "",

@@ -59,7 +59,7 @@ class Wanted:
     """What the command line asks for. `against`: the address of a gateway that runs; `models`: what is asked of it."""
 
     keep: bool = False
-    against: str = ""
+    against: str | None = None
     key: str = ""
     models: Sequence[str] = ()
 
@@ -72,9 +72,9 @@ def demo(wanted: Wanted, began: float) -> int:
     """
     logging.getLogger("spangate").addHandler(logging.NullHandler())  # what the provider's fault makes the gateway log is shown here
     page = Page()
-    if wanted.against and wanted.keep:
+    if wanted.against is not None and wanted.keep:
         raise unusable("--keep lets a gateway of the demo's own run on; with --against there is none")
-    if wanted.against:
+    if wanted.against is not None:
         from .demo_against import against
 
         return against(page, wanted.against, wanted.key, wanted.models, began)

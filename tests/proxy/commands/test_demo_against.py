@@ -119,7 +119,7 @@ def test_an_address_with_and_without_v1() -> None:
     assert base_of(origin_of("https://gateway.example/llm/v1")) == "https://gateway.example/llm"
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://user:secret@x", "http://x/?key=secret"])
+@pytest.mark.parametrize("url", ["", "ftp://x", "http://", "http://user:secret@x", "http://x/?key=secret"])
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(Failure, match="must be the address of a gateway") as failed:
         origin_of(url)
