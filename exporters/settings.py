@@ -1,4 +1,4 @@
-"""The section `telemetry` of spangate.yaml. OTEL_* variables win over what it says: otlp_config.py puts the two together."""
+"""The section `telemetry` of spangate.yaml. OTEL_* variables win over what it says: otlp/config.py puts the two together."""
 
 from __future__ import annotations
 

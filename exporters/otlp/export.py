@@ -23,11 +23,9 @@ from . import encoding
 from .config import Name, OtlpConfig, Target
 from .http import Reason, Result
 from .outlet import PATIENCE, Counts, Outlet, end, sender_of
+from .pace import Pace
 from .printed import Printed
 
-SLICE: Final = 0.0004  # seconds of encoding before others may run
-HURRY: Final = 0.002  # the same when the queue is a quarter full: calls may wait a little before telling of them is lost
-BREATH: Final = 0.0002
 WAKE: Final = 160  # calls in the queue that are not left until the next round
 
 
@@ -43,6 +41,7 @@ class Exporting:
         self.logs = self._outlet("logs", config.logs.target, start)
         self._printed = Printed()
         self._queue: deque[tuple[Seen, bool]] = deque()
+        self._pace = Pace()
         self._wake = threading.Event()
         self._asked: deque[threading.Event] = deque()
         self._thread: threading.Thread | None = None
@@ -143,21 +142,16 @@ class Exporting:
 
     def _empty_queue(self) -> None:
         """Encode and send what is in the queue, letting the loop run in between."""
-        until = self._slice()
         while self._queue and not self._ended:
             try:
                 seen, sampled = self._queue.popleft()
             except IndexError:  # it was full, and its oldest has just been dropped
                 break
             self._tell(seen, sampled)
-            if time.perf_counter() > until:
-                time.sleep(BREATH)
-                until = self._slice()
+            # Where the queue is a quarter full, calls may wait a little before telling of them is lost.
+            self._pace.rest(hurry=len(self._queue) * 4 > self.config.queue)
         for outlet in self._outlets:
             outlet.send()
-
-    def _slice(self) -> float:
-        return time.perf_counter() + (HURRY if len(self._queue) * 4 > self.config.queue else SLICE)
 
     def _tell(self, seen: Seen, sampled: bool) -> None:
         """One call: all of its spans and log events, or none."""

@@ -60,8 +60,8 @@ class Noted(msgspec.Struct, array_like=True, frozen=True, gc=False):
     figures: dict[str, Any]
 
 
-class Opening(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="o"):
-    """A call is about to be sent upstream. `holds` is what admission has claimed for it."""
+class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What both lines begin with: whose call it is, and what it asks for."""
 
     id: str
     trace_id: str
@@ -81,32 +81,19 @@ class Opening(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="o"):
     target_model: str
     request_bytes: int
     config_version: str
+
+
+class Opening(Head, frozen=True, tag="o"):
+    """A call is about to be sent upstream. `holds` is what admission has claimed for it."""
+
     holds: dict[str, Any] | None = None
     system: str = ""
     address: str = ""
 
 
-class Closing(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="c"):
+class Closing(Head, frozen=True, tag="c"):
     """A call as it ended. `first` is seconds to the first content (None: none came)."""
 
-    id: str
-    trace_id: str
-    client_request_id: str
-    started: int
-    organisation: str
-    team: str
-    key: str
-    user: str
-    thread: str
-    reply: str
-    tags: dict[str, str]
-    op: str
-    stream: bool
-    model: str
-    provider: str
-    target_model: str
-    request_bytes: int
-    config_version: str
     status: int
     outcome: Outcome
     error_code: str

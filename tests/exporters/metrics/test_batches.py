@@ -1,4 +1,4 @@
-"""exporters/batches.py: figures wait for each other, and no more of them than a few."""
+"""exporters/metrics/batches.py: figures wait for each other, and no more of them than a few."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/families.py: which series an attempt and a call of a kind have, and what stands on them."""
+"""exporters/metrics/families.py: which series an attempt and a call of a kind have, and what stands on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/measures.py: what a finished call adds to the metrics."""
+"""exporters/metrics/measures.py: what a finished call adds to the metrics."""
 
 from __future__ import annotations
 

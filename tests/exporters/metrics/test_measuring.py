@@ -1,4 +1,4 @@
-"""exporters/measuring.py: calls on their way into metrics, as they end."""
+"""exporters/metrics/measuring.py: calls on their way into metrics, as they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/metrics.py: instruments, their series, and what stands in them."""
+"""exporters/metrics/metrics.py: instruments, their series, and what stands in them."""
 
 from __future__ import annotations
 

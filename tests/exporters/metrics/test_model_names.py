@@ -1,4 +1,4 @@
-"""exporters/model_names.py: the models that have a name on metrics are the operator's; all others are one."""
+"""exporters/metrics/model_names.py: the models that have a name on metrics are the operator's; all others are one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/openmetrics.py: the text of /metrics, as the parsers of Prometheus's own client read it."""
+"""exporters/metrics/openmetrics.py: the text of /metrics, as the parsers of Prometheus's own client read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/sources.py: figures that are kept elsewhere become metrics when somebody looks."""
+"""exporters/metrics/sources.py: figures that are kept elsewhere become metrics when somebody looks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/attributes.py: values as AnyValue. That they are the SDK's is shown in test_otlp.py."""
+"""exporters/otlp/attributes.py: values as AnyValue. That they are the SDK's is shown in test_encoding.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/otlp_config.py: OTEL_* variables and spangate.yaml, put together as the SDK's exporters would read them."""
+"""exporters/otlp/config.py: OTEL_* variables and spangate.yaml, put together as the SDK's exporters would read them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""exporters/otlp.py: what it encodes is what OpenTelemetry's SDK makes of the same, attribute for attribute; and bad values cost only
-themselves.
+"""exporters/otlp/encoding.py: what it encodes is what OpenTelemetry's SDK makes of the same, attribute for attribute; and bad values cost
+only themselves.
 """
 
 from __future__ import annotations

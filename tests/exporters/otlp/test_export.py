@@ -1,4 +1,4 @@
-"""exporters/export.py: calls on their way to a collector, in a thread, whatever the collector does."""
+"""exporters/otlp/export.py: calls on their way to a collector, in a thread, whatever the collector does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/otlp_grpc.py: the same requests over gRPC, to a real server of it."""
+"""exporters/otlp/grpc.py: the same requests over gRPC, to a real server of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/otlp_http.py: a real collector at its best and at its worst."""
+"""exporters/otlp/http.py: a real collector at its best and at its worst."""
 
 from __future__ import annotations
 

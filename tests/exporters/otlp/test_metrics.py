@@ -1,4 +1,4 @@
-"""exporters/otlp_metrics.py: what it encodes is what OpenTelemetry's SDK makes of the same, and what it tells again."""
+"""exporters/otlp/metrics.py: what it encodes is what OpenTelemetry's SDK makes of the same, and what it tells again."""
 
 from __future__ import annotations
 

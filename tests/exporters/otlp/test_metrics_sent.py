@@ -1,4 +1,4 @@
-"""exporters/otlp_metrics.py: metrics on their way to a collector, at each interval, when asked, and at the end."""
+"""exporters/otlp/metrics.py: metrics on their way to a collector, at each interval, when asked, and at the end."""
 
 from __future__ import annotations
 

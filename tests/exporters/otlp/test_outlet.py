@@ -1,4 +1,4 @@
-"""exporters/outlet.py: requests of a size that collectors take, and an account of what became of them."""
+"""exporters/otlp/outlet.py: requests of a size that collectors take, and an account of what became of them."""
 
 from __future__ import annotations
 

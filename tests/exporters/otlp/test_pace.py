@@ -1,4 +1,4 @@
-"""exporters/pace.py: long work leaves room for others."""
+"""exporters/otlp/pace.py: long work leaves room for others."""
 
 from __future__ import annotations
 

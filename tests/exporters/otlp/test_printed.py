@@ -1,4 +1,4 @@
-"""exporters/printed.py: spans and log events to look at."""
+"""exporters/otlp/printed.py: spans and log events to look at."""
 
 from __future__ import annotations
 

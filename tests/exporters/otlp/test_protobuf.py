@@ -1,4 +1,4 @@
-"""exporters/protobuf.py: the wire format, against protobuf's own."""
+"""exporters/otlp/protobuf.py: the wire format, against protobuf's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/sampling.py: it samples as the SDK does, and looks back."""
+"""exporters/otlp/sampling.py: it samples as the SDK does, and looks back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/variables.py: OTEL_* variables, whatever they hold."""
+"""exporters/otlp/variables.py: OTEL_* variables, whatever they hold."""
 
 from __future__ import annotations
 

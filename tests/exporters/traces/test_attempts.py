@@ -1,4 +1,4 @@
-"""exporters/attempts.py: one request to a provider as a span of the GenAI conventions."""
+"""exporters/traces/attempts.py: one request to a provider as a span of the GenAI conventions."""
 
 from __future__ import annotations
 

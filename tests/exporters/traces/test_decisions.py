@@ -1,4 +1,4 @@
-"""exporters/decisions.py: what policies noted, as events, and which of it is logged."""
+"""exporters/traces/decisions.py: what policies noted, as events, and which of it is logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/outcomes.py: the words for ends, the same on spans and metrics."""
+"""exporters/traces/outcomes.py: the words for ends, the same on spans and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exporters/spans.py: a finished call as spans: which, under which parent, with which words, and without any content."""
+"""exporters/traces/spans.py: a finished call as spans: which, under which parent, with which words, and without any content."""
 
 from __future__ import annotations
 
