@@ -16,7 +16,7 @@ import msgspec
 class Body:
     """`raw` is the body as it came, or None once a field was changed; `fields` maps each top-level name to its JSON bytes."""
 
-    __slots__ = ("fields", "raw")
+    __slots__ = ("__weakref__", "fields", "raw")
 
     def __init__(self, fields: Mapping[str, msgspec.Raw | bytes], raw: bytes | None = None) -> None:
         self.fields = fields

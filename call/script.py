@@ -7,7 +7,10 @@ are those that a provider of OpenAI's dialect yields: primed, in the same chunks
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
+import stat
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,7 @@ AnyRule = Rule | Mapping[str, Any] | Chooser
 ECHO = Rule()
 LATE = 0.05  # seconds that a late usage chunk waits
 MOST_CHOICES, MOST_INPUTS = 128, 2048  # as OpenAI takes: what multiplies an answer must not use up the memory
+MOST_WRITTEN = 16 << 20  # bytes of a script's file
 MOST_SAID = 64 << 20  # characters of all choices together
 _PASSED_HEADERS = ("retry-after", "retry-after-ms")
 
@@ -75,7 +79,7 @@ class Script:
             ScriptMistakes: it can't be read, or not used.
         """
         try:
-            listed = yaml.safe_load(path.read_bytes())
+            listed = yaml.safe_load(_content(path))
         except OSError as error:
             raise ScriptMistakes([f"{path}: {(error.strerror or 'cannot be read').lower()}"]) from None
         except RecursionError:
@@ -171,6 +175,20 @@ async def _whole(rule: Rule, speech: Speech, call: Call, provider: str) -> Async
     yield Opened(speech.envelope.model, provider, stream=False, content_type="application/json")
     yield Delta(json.dumps(body, separators=(",", ":")).encode("ascii"), sse=False)
     yield _closed(rule, speech, None)
+
+
+def _content(path: Path) -> bytes:
+    """
+    Raises:
+        OSError: it can't be read, is no file, or is none of a script's size.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe that nobody writes to, a device without an end
+            raise OSError(errno.EINVAL, "it is not a file")
+        content = file.read(MOST_WRITTEN + 1)
+    if len(content) > MOST_WRITTEN:
+        raise OSError(errno.EFBIG, f"it is larger than {MOST_WRITTEN >> 20} MiB")
+    return content
 
 
 def _closed(rule: Rule, speech: Speech, tail: bytes | None) -> Closed:

@@ -265,6 +265,8 @@ TOKENS: Final = tuple(4.0**power for power in range(14))
 FIRST_TOKEN: Final = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 45, 60)
 PER_TOKEN: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
 HTTP_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 320)
+REPLY_SECONDS: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
+STEPS: Final = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 OVERHEAD: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 
 
@@ -282,10 +284,16 @@ CLIENT_TOKEN_USAGE: Final = _histogram("gen_ai.client.token.usage", "{token}", T
 CLIENT_OPERATION_FIRST_CHUNK: Final = _histogram(
     "gen_ai.client.operation.time_to_first_chunk", "s", SECONDS, "Time from the request to the first chunk of a stream."
 )
+CLIENT_OPERATION_PER_CHUNK: Final = _histogram(
+    "gen_ai.client.operation.time_per_output_chunk", "s", SECONDS, "Time from one chunk of a stream to the next."
+)
 # gen_ai, as client: the names of v0.1.0
 INFERENCE_DURATION: Final = _histogram("gen_ai.client.inference.duration", "s", SECONDS, "Duration of a request to a provider.")
 INFERENCE_FIRST_CHUNK: Final = _histogram(
     "gen_ai.client.inference.time_to_first_chunk", "s", SECONDS, "Time from the request to the first chunk of a stream."
+)
+INFERENCE_PER_CHUNK: Final = _histogram(
+    "gen_ai.client.inference.time_per_output_chunk", "s", SECONDS, "Time from one chunk of a stream to the next."
 )
 INFERENCE_INPUT: Final = _counter("gen_ai.client.inference.usage.input_tokens", "{token}", "Input tokens, cached ones included.")
 INFERENCE_OUTPUT: Final = _counter("gen_ai.client.inference.usage.output_tokens", "{token}", "Output tokens, reasoning included.")
@@ -305,6 +313,13 @@ SERVER_REQUEST_DURATION: Final = _histogram("gen_ai.server.request.duration", "s
 SERVER_FIRST_TOKEN: Final = _histogram("gen_ai.server.time_to_first_token", "s", FIRST_TOKEN, "Time to the first token of an answer.")
 SERVER_PER_TOKEN: Final = _histogram("gen_ai.server.time_per_output_token", "s", PER_TOKEN, "Time per output token after the first.")
 USAGE_COST: Final = _histogram(GEN_AI_USAGE_COST, "USD", (0.0001, 0.001, 0.01, 0.1, 1, 10), "Cost of one request.")
+# gen_ai, as agent
+EXECUTE_TOOL_DURATION: Final = _histogram("gen_ai.execute_tool.duration", "s", SECONDS, "Duration of a tool call.")
+INVOKE_AGENT_DURATION: Final = _histogram("gen_ai.invoke_agent.duration", "s", REPLY_SECONDS, "Duration of an agent's reply.")
+INVOKE_AGENT_INFERENCE_CALLS: Final = _histogram(
+    "gen_ai.invoke_agent.inference_calls", "{inference_call}", STEPS, "Requests to models of one reply."
+)
+INVOKE_AGENT_TOOL_CALLS: Final = _histogram("gen_ai.invoke_agent.tool_calls", "{tool_call}", STEPS, "Tool calls of one reply.")
 # HTTP
 HTTP_SERVER_DURATION: Final = _histogram("http.server.request.duration", "s", HTTP_SECONDS, "Duration of HTTP server requests.")
 HTTP_CLIENT_DURATION: Final = _histogram("http.client.request.duration", "s", HTTP_SECONDS, "Duration of HTTP client requests.")
@@ -321,11 +336,12 @@ REDACTIONS: Final = _counter("spangate.redactions", "{redaction}", "Values that 
 BUDGET_UTILIZATION: Final = Instrument("spangate.budget.utilization", "gauge", "1", "Share of a budget that is used.")
 BUDGET_REFUSALS: Final = _counter("spangate.budget.refusals", "{request}", "Calls refused by a budget.")
 RATE_LIMIT_REFUSALS: Final = _counter("spangate.rate_limit.refusals", "{request}", "Calls refused by a rate limit.")
+RATE_LIMIT_WAIT: Final = _histogram("spangate.rate_limit.wait.duration", "s", SECONDS, "Time that a call waited for a rate limit.")
 COST: Final = _counter("spangate.cost", "{USD}", "Cost of calls.")
 STREAMS_ACTIVE: Final = Instrument("spangate.streams.active", "updown", "{stream}", "Streams under way.")
 STREAM_MALFORMED: Final = _counter("spangate.stream.malformed", "{event}", "Events of providers' streams that are no JSON.")
 UPSTREAM_RESENDS: Final = _counter("spangate.upstream.resends", "{request}", "Requests sent again on a fresh connection.")
-USAGE_RECORDS: Final = _counter("spangate.usage.records", "{record}", "Rows of usage, written or dropped.")
+USAGE_RECORDS: Final = _counter("spangate.usage.records", "{record}", "Rows of usage, one a call: written, or dropped.")
 TELEMETRY_DROPPED: Final = _counter("spangate.telemetry.dropped", "{item}", "Spans, log events and points that were lost.")
 CONFIG_RELOAD_FAILED: Final = Instrument(
     "spangate.config.reload_failed", "gauge", "", "Whether the configuration on disk was refused, and an older one is in use."

@@ -64,7 +64,7 @@ class App:
         self.client = client or upstream_for(setting.environ)
         self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock, setting.usage, setting.measuring)
         self.server = Server(self.endpoints, config.server)
-        self.socket = LocalSocket(setting.usage.path, self.endpoints.local, config.server) if setting.usage else None
+        self.socket = self._socket(setting.usage, config) if setting.usage else None
         self.reload = Reload(config, load=self._load, apply=self._apply, refused=self._refused, rekey=self._rekey)
         self._loaded = setting.clock.wall()
         if setting.measuring is not None:
@@ -123,6 +123,9 @@ class App:
         self.dropped_layers += 1
         log.error("a layer was dropped unfinished, which some policy caused: %s", name)
 
+    def _socket(self, usage: SpoolRecorder, config: Config) -> LocalSocket:
+        return LocalSocket(usage.path, self.endpoints.local, config.server, elsewhere=lambda: usage.state.phase == "locked")
+
     def _gateway(self, config: Config) -> Gateway:
         setting = self.setting
         return Gateway(
@@ -139,7 +142,7 @@ class App:
         check_reach(self._host, teams=bool(config.settings.teams), everywhere=self.setting.everywhere)
 
     def _load(self) -> Config:
-        config = configuration.load(self.config.path or "", environ=self.setting.environ, kinds=self.setting.kinds)
+        config = configuration.again(self.config, environ=self.setting.environ, kinds=self.setting.kinds)
         try:
             self._check_reach(config)
         except ValueError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from pydantic import BaseModel, ValidationError
 
 from . import keys_file
 from .checks import check, check_stored
-from .document import MAX_BYTES, Document, Step, content_of, path_text, read
+from .contents import MAX_BYTES, content_of, folder_of
+from .document import Document, Step, path_text, read
 from .kinds import MODEL_PARTS, Kinds
 from .mistakes import ConfigMistakes, Mistake, masked
 from .settings import Key, PolicyRule, Server, Settings
@@ -49,6 +51,8 @@ class Config:
     path: Path | None = None
     """The file it was read from; None where it came from the environment."""
     keys_path: Path | None = None
+    piped: bytes | None = field(default=None, repr=False, compare=False)
+    """What was read, where that was a pipe, which can be read once."""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """What the file took from the environment: never to be shown, see `mistakes.masked`."""
 
@@ -59,7 +63,7 @@ class Config:
     @property
     def folder(self) -> Path:
         """What relative paths of the file are relative to."""
-        return self.path.parent if self.path else Path()
+        return folder_of(self.path) if self.path else Path()
 
     def policies_of(self, team: str | None) -> list[tuple[str, BaseModel]]:
         """The policies that hold for a team's calls, outermost first: the defaults around its own. None: an open gateway's caller."""
@@ -100,8 +104,31 @@ def load(path: Path | str, *, environ: Mapping[str, str], kinds: Kinds | None = 
     """
     place = Path(path)
     file = str(path)
-    content = _content(place, file)
-    return parse(content, file, environ=environ, kinds=kinds or Kinds(), path=place)
+    content, mode = _content(place, file, piped=True)
+    config = parse(content, file, environ=environ, kinds=kinds or Kinds(), path=place)
+    return replace(config, piped=content) if stat.S_ISFIFO(mode) else config
+
+
+def again(config: Config, *, environ: Mapping[str, str], kinds: Kinds) -> Config:
+    """What stands now in the files that a configuration was read from.
+
+    Raises:
+        ConfigMistakes: every mistake in both.
+    """
+    path = config.path or Path()
+    file = str(path)
+    content = config.piped if config.piped is not None else _content(path, file, piped=False)[0]
+    return replace(parse(content, file, environ=environ, kinds=kinds, path=path), piped=config.piped)
+
+
+def document_at(path: Path, environ: Mapping[str, str]) -> Document:
+    """The file as a tree, and nothing said about what it means.
+
+    Raises:
+        ConfigMistakes: there is none, or it is no text.
+    """
+    content, _ = _content(path, str(path), piped=True)
+    return _document(content, str(path), environ)
 
 
 def without_revoked(config: Config) -> Config:
@@ -166,16 +193,16 @@ def from_environment(environ: Mapping[str, str], kinds: Kinds | None = None) -> 
     return parse(text.encode(), "environment", environ=environ, kinds=kinds or Kinds())
 
 
-def _content(path: Path, file: str) -> bytes:
+def _content(path: Path, file: str, *, piped: bool) -> tuple[bytes, int]:
     try:
-        found, _ = content_of(path, piped=True)
+        found, mode = content_of(path, piped=piped)
     except FileNotFoundError:
         raise ConfigMistakes([Mistake(file, 0, 0, "", "there is no such file: `spangate init` writes one")]) from None
     except OSError as error:
         raise ConfigMistakes([Mistake(file, 0, 0, "", f"can't be read: {error.strerror}")]) from None
     if len(found) > MAX_BYTES:
         raise ConfigMistakes([Mistake(file, 0, 0, "", f"is larger than {MAX_BYTES // 1024**2} MiB")])
-    return found
+    return found, mode
 
 
 def _document(content: bytes, file: str, environ: Mapping[str, str]) -> Document:
@@ -218,7 +245,7 @@ def _checked(document: Document, kinds: Kinds, path: Path | None) -> tuple[Setti
 
 def _provider_problems(settings: Settings, document: Document, path: Path | None) -> Iterator[Mistake]:
     """What a provider finds wrong with files of its own: its settings class may have `problems(folder)`."""
-    folder = path.parent if path else Path()
+    folder = folder_of(path) if path else Path()
     for name, provider in settings.providers.items():
         problems = getattr(provider, "problems", None)
         for problem in problems(folder) if problems else ():
@@ -229,7 +256,7 @@ def _provider_problems(settings: Settings, document: Document, path: Path | None
 def _keys_path(document: Document, path: Path) -> Path:
     node = document.node(("server", "keys_file"))
     name = node.value if node is not None and isinstance(node.value, str) and node.value else Server().keys_file
-    return path.parent / name
+    return folder_of(path) / name
 
 
 def _held(settings: Settings, stored: keys_file.Read | None) -> Iterator[HeldKey]:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ..call.events import dicts, dumped
+from ..call.parts import CallParts
 
 _CHUNK = {"chat.completion": "chat.completion.chunk"}
 _WHOLE = {"chat.completion.chunk": "chat.completion"}
@@ -210,43 +211,27 @@ class _Calls(list[dict[str, Any]]):
 
 
 class ToolCalls:
-    """Tool calls, put together from the parts that a stream brings.
-
-    A new id begins a new call, whatever its index; so does a name at an index not seen yet. A part without an id belongs to the
-    latest call of its index, and if there is none, to the latest of all: providers number parts in every way.
-    """
+    """Tool calls, put together from the parts that a stream brings."""
 
     def __init__(self) -> None:
         self.whole = _Calls()
-        self._by_id: dict[str, dict[str, Any]] = {}
-        self._by_index: dict[Any, dict[str, Any]] = {}
+        self._parts: CallParts[dict[str, Any]] = CallParts()
 
     def add(self, part: Mapping[str, Any]) -> None:
         kind = next((kind for kind in _CALLS if isinstance(part.get(kind), dict)), "function")
         given = part.get(kind)
         new = given if isinstance(given, dict) else {}
         name, words = new.get("name"), new.get(_CALLS[kind])
-        call = self._call_of(part, begins=bool(name))
+        call = self._parts.of(part, lambda own: self._begun(own, part.get("type")), names=bool(name))
         said = call.setdefault(kind, {"name": "", _CALLS[kind]: _Pieces("")})
         said["name"] = said["name"] or (name if isinstance(name, str) else "")
         if words:
             said[_CALLS[kind]].grow(words if isinstance(words, str) else json.dumps(words))
         call |= {other: value for other, value in part.items() if other not in ("id", "type", "index", *_CALLS) and value is not None}
 
-    def _call_of(self, part: Mapping[str, Any], *, begins: bool) -> dict[str, Any]:
-        own, index = part.get("id"), part.get("index")
-        own = own if isinstance(own, str) and own else None
-        index = index if isinstance(index, int) else None
-        known = self._by_id.get(own) if own else self._by_index.get(index)
-        if known is None and not own and self.whole and not begins:
-            known = self.whole[-1]
-        if known is None:
-            known = {"id": own, "type": part.get("type") or "function"}
-            self.whole.append(known)
-        if own:
-            self._by_id[own] = known
-        self._by_index[index] = known
-        return known
+    def _begun(self, own: str | None, kind: Any) -> dict[str, Any]:
+        self.whole.append({"id": own, "type": kind or "function"})
+        return self.whole[-1]
 
 
 def _longer(had: Any, value: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,9 @@ and build objects from tags.
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -23,7 +19,6 @@ from .mistakes import Mistake, quoted
 Step = str | int
 Scalar = str | int | float | bool | None
 
-MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 50
 # Aliases may repeat a part, but not so often that a small file becomes a large tree ("billion laughs").
 MAX_NODES = 100_000
@@ -44,7 +39,8 @@ UNSET = "unset"
 
 @dataclass(slots=True)
 class Node:
-    """A value and where it begins. `size` counts the values in it; `written` is a string as the file has it, `${NAME}` and all."""
+    """A value and where it begins. `size` counts the values in it; `written` is a string as the file has it, `${NAME}` and all, `style` how
+    it is written there: plain, or after `'`, `"`, `|` or `>`."""
 
     line: int
     column: int
@@ -52,6 +48,7 @@ class Node:
     size: int = 1
     written: str = ""
     unset: bool = False
+    style: str = ""
 
 
 @dataclass(slots=True)
@@ -71,6 +68,7 @@ class Document:
     root: Node
     mistakes: list[Mistake] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list, repr=False)
 
     def plain(self) -> Any:
         """The tree as dictionaries, lists and scalars."""
@@ -110,22 +108,6 @@ class Document:
         return found is not None and found.unset
 
 
-def content_of(path: Path, *, piped: bool = False) -> tuple[bytes, int]:
-    """What a file holds, up to a byte more than MAX_BYTES, and its mode. What is no file holds nothing (`piped`: it may be a pipe):
-    one that nobody writes to would hold up whoever reads it, and with it every later change.
-
-    Raises:
-        OSError: it can't be read.
-    """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if not stat.S_ISREG(mode):
-            if not piped:
-                raise OSError(errno.EINVAL, "it is not a file")
-            os.set_blocking(file.fileno(), True)
-        return file.read(MAX_BYTES + 1), stat.S_IMODE(mode)
-
-
 def read(text: str, file: str, environ: Mapping[str, str]) -> Document:
     """Parse `text`. Never raises for what stands in it: see `Document.mistakes`."""
     builder = _Builder(file, environ)
@@ -140,7 +122,7 @@ def read(text: str, file: str, environ: Mapping[str, str]) -> Document:
         builder.wrong(*_position(text, error.position), f"holds a character that YAML doesn't allow (U+{_code(error.character):04X})")
     except _Stop:
         pass
-    return Document(file, root, builder.mistakes, builder.variables)
+    return Document(file, root, builder.mistakes, builder.variables, text.split("\n"))
 
 
 def path_text(path: tuple[Step, ...]) -> str:
@@ -253,7 +235,7 @@ class _Builder:
         written = str(event.value)
         # Plain text may be a number or a word of YAML; quoted text is text.
         value = _resolve(written) if event.implicit[0] else written
-        node = Node(*_mark(event), value, written=written)
+        node = Node(*_mark(event), value, written=written, style=event.style or "")
         if isinstance(value, str) and "${" in value:
             before = len(self.mistakes)
             node.value = VARIABLE.sub(lambda match: self.variable(match, node, path), value)

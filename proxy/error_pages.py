@@ -23,8 +23,9 @@ _TEXTS = {
     "invalid_request": (
         (
             "The request can't be used as it is: its body is no JSON object in UTF-8, is nested deeper than 128 levels, has more than "
-            "4096 fields at its top level, names a field twice, lacks a field or has one of the wrong type; or a header can't be kept. A "
-            "provider's own 400 has this status too, with the provider's words and `source: provider`."
+            "4096 fields at its top level, names a field twice, lacks a field or has one of the wrong type; or a header can't be kept. "
+            "Or it asks for more than its key may: more answers (`n`), a larger image (`source: policy`). A provider's own 400 has "
+            "this status too, with the provider's words and `source: provider`."
         ),
         "Read `message` and `param`: they name the field or header.",
     ),

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
+from pydantic import BaseModel
+
 from ..call.call import Call, Caller, Target
 from ..call.chain import Next, Policy, chain, in_order
 from ..call.clock import SYSTEM, Clock
@@ -20,6 +22,7 @@ from ..call.rules import fits_glob
 from ..call.seen import Seen
 from ..exporters.observe import Around, Attempt
 from ..policies.access import Access
+from ..policies.terms import terms_of, under
 from .callers import Callers, Holder
 from .config import Config
 from .providers.provider import Parts, Provider, ProviderSettings
@@ -101,20 +104,23 @@ class Gateway:
         return self._exact.get(model) or next((route for route in self._open_ended if fits_glob(route.pattern, model)), None)
 
     def _build(self, team: str, route: Route) -> Next:
-        listed = [self._layer(settings) for _, settings in self.config.policies_of(team or None)]
         names = self._names(team)
-        rules = [rule.naming(names) if isinstance(rule, Access) else rule for rule in (self._access(team), *listed)]
-        rules = [rule for rule in rules if not (isinstance(rule, Access) and rule.everything)]  # it would only cost
+        listed = [("access", self._access(team)), *self.config.policies_of(team or None)]
+        rules = [self._layer(kind, rule, names) for kind, rule in listed if not (isinstance(rule, Access) and rule.everything)]
         policies = in_order([*rules, *route.policies])
         provider = self.providers[route.provider]
         answer = chain([Attempt(provider.place, self.detailed, self._opening)], provider.answer)
         return chain([Around(), *policies, partial(_to_target, route)], answer)
 
-    def _layer(self, settings: object) -> Policy:
-        """What a policy of the configuration is in the onion: what its settings build, or the settings themselves. The one place where a
-        layer is made, and so where what goes for every policy (`mode: shadow`, `when:`) is put around it."""
+    def _layer(self, kind: str, settings: BaseModel, names: Iterable[str]) -> Policy:
+        """What a policy of the configuration is in the onion, under its terms (`mode`, `when`): what its settings build, or the settings
+        themselves. `names`: the models that the team may use."""
+        if isinstance(settings, Access):
+            settings = settings.naming(names)
         build: Callable[[Clock], Policy] | None = getattr(settings, "build", None)
-        return build(self.clock) if build is not None else cast("Policy", settings)
+        layer = build(self.clock) if build is not None else cast("Policy", settings)
+        terms = terms_of(settings)
+        return layer if terms.none else under(layer, kind=kind, mode=terms.mode, when=terms.when)
 
     def _access(self, team: str) -> Access:
         """The team's allow-list. Without a list every name of `models` may be asked for."""
@@ -127,7 +133,7 @@ class Gateway:
 
     def _allows(self, team: str, model: str) -> bool:
         rules = [self._access(team), *(s for _, s in self.config.policies_of(team or None) if isinstance(s, Access))]
-        return all(rule.allows(model) for rule in rules)
+        return all(rule.allows(model) for rule in rules if terms_of(rule).none)  # what holds at times hides nothing
 
     async def models(self, caller: Caller) -> list[str]:
         """What `/v1/models` lists: exact names, and for a pattern what its provider's own list holds."""

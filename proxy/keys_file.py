@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,8 @@ from pydantic import Field, ValidationError
 
 from ..call.amounts import seconds
 from .checks import stored_keys, twice
-from .document import MAX_BYTES, Document, content_of, path_text, read
+from .contents import MAX_BYTES, content_of
+from .document import Document, path_text, read
 from .mistakes import ConfigMistakes, Mistake, did_you_mean, masked, quoted
 from .settings import NAME_PATTERN, Key, Moment, Name, Section, moment
 from .validation import mistakes_of
@@ -200,7 +202,7 @@ def _warnings(file: str, mode: int) -> list[Mistake]:
     if not mode & 0o077:
         return []
     # Hashes of 256 random bits can't be turned back; who may write here, though, may call.
-    told = f"others may {'write' if mode & 0o022 else 'read'} this file (mode {mode:04o}): chmod 600 {file}"
+    told = f"others may {'write' if mode & 0o022 else 'read'} this file (mode {stat.S_IMODE(mode):04o}): chmod 600 {file}"
     return [Mistake(file, 0, 0, "", told, "warning")]
 
 

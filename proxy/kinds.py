@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, Discriminator, Field, Tag, create_model
 
+from ..policies.terms import Terms
 from .mistakes import ConfigMistakes, Mistake
 from .settings import Defaults, Model, PolicyRule, Settings, Team
 
@@ -81,7 +82,7 @@ class Kinds:
     def _rule(self) -> type[PolicyRule]:
         kinds: dict[str, Any] = {
             # The default is never validated: it marks the kinds that a rule doesn't have.
-            kind: (settings, Field(default=None, description=_summary(settings)))
+            kind: (_with_terms(settings), Field(default=None, description=_summary(settings)))
             for kind, settings in sorted(self.policies.items())
             if kind not in MODEL_PARTS
         }
@@ -100,6 +101,14 @@ def _with_kind(kind: str, settings: type[BaseModel]) -> type[BaseModel]:
     if "kind" in settings.model_fields:
         return settings
     fields: dict[str, Any] = {"kind": (Literal[kind], Field(description="Which kind of provider this is."))}
+    return create_model(settings.__name__, __base__=settings, __doc__=settings.__doc__, **fields)
+
+
+def _with_terms(settings: type[BaseModel]) -> type[BaseModel]:
+    """The class with what every policy may carry."""
+    fields: dict[str, Any] = {
+        name: (field.rebuild_annotation(), field) for name, field in Terms.model_fields.items() if name not in settings.model_fields
+    }
     return create_model(settings.__name__, __base__=settings, __doc__=settings.__doc__, **fields)
 
 

@@ -91,8 +91,8 @@ async def metrics(measuring: Measuring, exchange: Exchange, gateway: Gateway) ->
 
 
 def _usage(usage: SpoolRecorder) -> dict[str, Any]:
-    """What keeps rows from the database just now, and how many lines were lost; nothing where all is well. Anybody may read this, so
-    it names no folder."""
+    """What keeps rows from the database just now, how many calls have lost their row, and how many lines were broken or refused;
+    nothing where all is well. Anybody may read this, so it names no folder."""
     problem = usage.problem
     for folder in (usage.path.parent.absolute(), usage.path.parent):
         problem = problem.replace(f"{folder}/", "")

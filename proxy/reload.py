@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TypeVar
 
 from .config import Config, without_revoked
-from .document import content_of
+from .contents import content_of
 from .mistakes import ConfigMistakes, Mistake
 
 Read = TypeVar("Read")

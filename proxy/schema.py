@@ -31,6 +31,8 @@ def _fitted(place: Any) -> Any:
 def _field(field: dict[str, Any]) -> dict[str, Any]:
     """One key: amounts as people write them, no default that only says "nothing", no name in another spelling as its title."""
     kept = {key: value for key, value in field.items() if key != "x-amount" and not (key == "title" and isinstance(value, str))}
+    if "anyOf" in kept:
+        kept["anyOf"] = [{key: value for key, value in choice.items() if key != "x-amount"} for choice in kept["anyOf"]]
     if kept.get("default", 0) is None:
         del kept["default"]
     if "default" in kept and "x-amount" in field:

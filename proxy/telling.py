@@ -4,6 +4,7 @@ there is a collector or the file has a section `telemetry`; the database of usag
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from ..exporters.record import Fanout, Recorder
 from ..exporters.usage.costs import Costs
 from ..exporters.usage.recorder import SpoolRecorder
 from .config import Config
+
+log = logging.getLogger("spangate.proxy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,16 @@ class Telling:
 
 
 def telling_of(config: Config, environ: Mapping[str, str], console: Console) -> Telling:
-    """All of it. Without a collector nothing of OpenTelemetry's is loaded, without usage no database.
+    """All of it. Without a collector nothing of OpenTelemetry's is loaded, without usage no database. Of variables that can't be used,
+    and what is used instead, the log tells, as the SDK's does.
 
     Raises:
         ValueError: an OTEL_* variable can't be used; the words name it.
     """
     settings = config.settings
     otlp = read(settings.telemetry, environ)
+    for wrong in otlp.told:
+        log.warning("%s", wrong)
     usage = SpoolRecorder(settings.usage, settings.prices, folder=config.folder) if settings.usage.enabled else None
     exporting = _exporting(otlp)
     counting = _measuring(config, otlp, exporting, usage) if otlp.metrics or exporting or "telemetry" in settings.model_fields_set else None

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from .document import Document, Step, path_text
+from ..policies.terms import MISTAKE
+from .document import Document, Node, Step, path_text
 from .kinds import MODEL_PARTS
 from .mistakes import Mistake, did_you_mean, quoted
 from .settings import MODEL_PATTERN, NAME_PATTERN
@@ -56,6 +57,9 @@ def mistakes_of(error: ValidationError, document: Document, schema: Mapping[str,
     alternatives: dict[tuple[Step, ...], Mistake] = {}
     told = []
     for finding in deepest:
+        if finding.details["type"] == MISTAKE:
+            told += finding.within(document)
+            continue
         mistake = finding.mistake(document, schema)
         if not finding.of_branch:
             told.append(mistake)
@@ -103,6 +107,47 @@ class _Finding:
             if kind.endswith("_type") and node is not None and node.value is None:
                 message = f"is empty; it {message}"
         return Mistake(document.file, *document.place(path, key=of_key), path_text(path), message)
+
+    def within(self, document: Document) -> list[Mistake]:
+        """The mistakes in a condition, each where it is."""
+        path = path_text(self.path)
+        return [
+            Mistake(document.file, *_place_within(document, self.path, line, column), path, message)
+            for line, column, message in self.details["ctx"]["mistakes"]
+        ]
+
+
+def _place_within(document: Document, path: tuple[Step, ...], line: int, column: int) -> tuple[int, int]:
+    """Line and column in the file of a place in the text at `path`; of that text where it can't be told."""
+    node = document.node(path)
+    if node is None or not isinstance(node.value, str) or "${" in node.written:
+        return document.place(path)
+    return _within(node, document.lines, line, column) or (node.line, node.column)
+
+
+def _within(node: Node, lines: list[str], line: int, column: int) -> tuple[int, int] | None:
+    """Where in the file a place of a text is: `line` and `column` of what the text says, which begins at `node`."""
+    said = node.value.split("\n")
+    if line > len(said) or node.line > len(lines):
+        return None
+    row = said[line - 1]
+    if node.style == "|":
+        source = lines[node.line + line - 1] if node.line + line <= len(lines) else ""
+        return node.line + line, len(source) - len(source.lstrip()) - (len(row) - len(row.lstrip())) + column
+    quoted = node.style in ("'", '"')
+    first = lines[node.line - 1][node.column - 1 + quoted :]
+    if len(said) == 1 and node.style != ">" and len(row) <= len(first):
+        doubled = sum(row.count(each, 0, column - 1) for each in {"'": "'", '"': '"\\'}.get(node.style, ""))
+        return node.line, node.column + quoted + column - 1 + doubled
+    # What stands in several lines is read as one, with a space between.
+    offset = sum(len(each) + 1 for each in said[: line - 1]) + column - 1
+    for number, source in enumerate(([] if node.style == ">" else [first]) + lines[node.line :], node.line + (node.style == ">")):
+        piece = source.strip()
+        if offset <= len(piece):
+            begun = node.column + quoted if source is first else len(source) - len(source.lstrip()) + 1
+            return number, begun + offset
+        offset -= len(piece) + 1
+    return None
 
 
 def _unknown_key(loc: tuple[Step, ...], schema: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ Everything else in the body is the provider's business and goes through untouche
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from .callers import Headers
 
 MAX_MODEL = 512
 MAX_READ = 64 << 10  # bytes of a field that is read here: whatever it holds, all others wait meanwhile
+MAX_OPTIONS = 4 << 10  # bytes of stream_options: their names are looked at one by one
 _CONTENT = {"chat": "messages", "completions": "prompt", "embeddings": "input"}
 # What is read of a body: its type, and the type in words.
 _READ: Mapping[str, tuple[type, str]] = {
@@ -60,9 +62,27 @@ def call_of(op: Op, body: Body, caller: Caller, labels: Labels, seen: Seen) -> C
 
 
 def _given(body: Body, name: str) -> Any:
-    if len(body.fields[name]) > MAX_READ:
-        raise CallerFault(f"'{name}' is longer than {MAX_READ} bytes.", param=name)
-    return body.get(name)
+    most = MAX_OPTIONS if name == "stream_options" else MAX_READ
+    if len(body.fields[name]) > most:
+        raise CallerFault(f"'{name}' is longer than {most} bytes.", param=name)
+    return _options(bytes(body.fields[name])) if name == "stream_options" else body.get(name)
+
+
+def _options(raw: bytes) -> Any:
+    """`stream_options`, in which a name that comes twice would mean one thing here and perhaps another to the provider: we would count on
+    a report of usage that never comes."""
+    twice = False
+
+    def named(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal twice
+        found = dict(pairs)
+        twice = twice or len(found) < len(pairs)
+        return found
+
+    options = json.loads(raw, object_pairs_hook=named)
+    if twice:
+        raise CallerFault("'stream_options' names a field twice; say it once.", param="stream_options")
+    return options
 
 
 def _model(given: Mapping[str, Any]) -> str:

@@ -1,20 +1,17 @@
-"""Calls on their way into metrics: measured where they end, which costs the loop some ten microseconds and a fold now and then.
-
-While somebody looks, in another thread, what ends waits in a bounded queue and is measured as soon as they are done: whoever looks
-never holds a call up. Nothing of it fails a call: what can't be measured is counted.
+"""Calls on their way into metrics: measured soon after they end, some at a time, on the loop unless somebody looks just then. Nothing of
+it fails a call: what can't be measured is counted.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from ...call.seen import Seen
 from ..alone import alone
+from ..gathered import Gathered
 from ..otlp.config import Exemplars, OtlpConfig
 from ..otlp.pace import Pace
 from .families import GenaiNames
@@ -24,7 +21,6 @@ from .model_names import ModelNames
 from .sources import Sources, observe
 
 QUEUE: Final = 8192  # calls
-AT_ONCE: Final = 8  # of those that waited, measured with one that comes
 
 SIGNAL: Final = "metrics"
 
@@ -41,8 +37,7 @@ class Measuring:
         self._metrics = metrics
         self._measures = measures
         self._most = queue
-        self._queue: deque[Seen] = deque()
-        self._lock = threading.Lock()
+        self._gathered = Gathered(self._measure)
         self._pace = Pace()
         self._elsewhere = (sources or Sources()).dropped
         observe(metrics, replace(sources or Sources(), dropped=self.dropped))
@@ -61,52 +56,24 @@ class Measuring:
         observe(self._metrics, sources)
 
     def record(self, seen: Seen) -> None:
-        if not self._lock.acquire(blocking=False):
-            self._queue.append(seen)
-            if len(self._queue) > self._most:
-                self._push_out()
-            return
-        try:
-            if self._queue:
-                self._catch_up(AT_ONCE)
-            self._measure(seen)
-            if self._metrics.unsettled.many:
-                self._metrics.unsettled.settle_one()
-        finally:
-            self._lock.release()
+        if len(self._gathered) >= self._most and self._gathered.push_out() is not None:
+            self.pushed_out += 1
+        self._gathered.add(seen)
 
     def flush(self) -> None:
-        with self._lock:
-            self._catch_up(len(self._queue), self._pace.rest)
+        with self._gathered.told(self._pace.rest):
             self._metrics.unsettled.settle(self._pace.rest)
 
     def collect(self) -> list[Metric]:
         """All of it, as it stands now."""
-        with self._lock:
-            self._catch_up(len(self._queue), self._pace.rest)
+        with self._gathered.told(self._pace.rest):
             return self._metrics.collect(self._pace.rest)
 
     def _measure(self, seen: Seen) -> None:
         if alone(self._measures.measure, seen) is not None:
             self.unmeasured += 1
-
-    def _catch_up(self, most: int, rest: Callable[[], None] | None = None) -> None:
-        """Measure what waited, so many at most."""
-        for _ in range(most):
-            try:
-                seen = self._queue.popleft()
-            except IndexError:
-                return
-            self._measure(seen)
-            if rest is not None:
-                rest()
-
-    def _push_out(self) -> None:
-        try:
-            self._queue.popleft()
-        except IndexError:  # whoever looks has just emptied it
-            return
-        self.pushed_out += 1
+        if self._metrics.unsettled.many:
+            self._metrics.unsettled.settle_one()
 
     def dropped(self) -> dict[tuple[str, str], int]:
         """Items of telemetry that were lost, here and elsewhere, by signal and reason."""

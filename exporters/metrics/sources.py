@@ -13,9 +13,9 @@ from .metrics import Labels, Metrics
 class Sources:
     """Each is called in a thread whenever somebody looks, and says nothing where it is None.
 
-    `streams`: those under way, by op. `resends`: requests sent again, ever. `rows`: rows of usage by what became of them, `written` or
-    `dropped`. `dropped`: items of telemetry that were lost, by signal and reason. `reload_failed`: the file on disk is not the one in
-    use, which was loaded at `loaded`, in Unix time.
+    `streams`: those under way, by op. `resends`: requests sent again, ever. `rows`: calls by what became of their row of usage,
+    `written` or `dropped`. `dropped`: items of telemetry that were lost, by signal and reason. `reload_failed`: the file on disk is not
+    the one in use, which was loaded at `loaded`, in Unix time.
     """
 
     streams: Callable[[], Mapping[str, int]] | None = None

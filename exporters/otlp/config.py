@@ -140,7 +140,7 @@ def _protocol(own: str, telemetry: Telemetry, variables: Variables) -> Protocol:
     if not said:
         return telemetry.otlp.protocol
     if said not in DEFAULTS:
-        raise ValueError(f"{PREFIX}PROTOCOL={said!r}: must be http/protobuf or grpc")
+        raise ValueError(f"{PREFIX}PROTOCOL: must be http/protobuf or grpc")
     return cast("Protocol", said)
 
 
@@ -159,12 +159,15 @@ def _endpoint(name: Name, own: str, protocol: Protocol, telemetry: Telemetry, va
 
 
 def _sampling(telemetry: Telemetry, variables: Variables) -> Sampling:
-    name = variables.text("OTEL_TRACES_SAMPLER")
+    name, argument = variables.text("OTEL_TRACES_SAMPLER"), variables.text("OTEL_TRACES_SAMPLER_ARG")
     if name:
-        head, wrong = sampling.named(name, variables.text("OTEL_TRACES_SAMPLER_ARG"))
-        variables.told += [wrong] if wrong else []
+        head, wrong = sampling.named(name, argument)
+        variables.told += wrong
     else:
-        head = Sampling(bound=sampling.bound_of(telemetry.sampling.ratio))
+        ratio = telemetry.sampling.ratio
+        head = Sampling(bound=sampling.bound_of(ratio))
+        if argument:
+            variables.told.append(f"OTEL_TRACES_SAMPLER_ARG means nothing without OTEL_TRACES_SAMPLER=traceidratio: {ratio:g} it is")
     keep = telemetry.sampling.keep
     slower = [each.slower for each in keep if isinstance(each, settings.Slower)]
     return Sampling(

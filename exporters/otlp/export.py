@@ -1,8 +1,8 @@
-"""Calls' spans and log events on their way out: a bounded queue on the loop, and a thread that makes, encodes and sends what is in it.
+"""Calls' spans and log events on their way out: made and encoded some at a time, on the loop, and sent in a thread, which also encodes
+what is left when few calls come.
 
-The loop pays for a look at the sampling and an append. The thread works in slices of less than half a millisecond, since while it
-encodes no call moves; it sends at most `batch` spans at once. A collector that is dead, slow or mute costs telemetry, never a call: the
-queue drops its oldest, everything lost is counted by reason, and a line in ten seconds says so.
+Sends of at most `batch` spans. A collector that is dead, slow or mute costs telemetry, never a call: what waits is bounded and its
+oldest goes first, everything lost is counted by reason, and a line in ten seconds says so.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from random import getrandbits
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...call.seen import Seen
 from .. import semconv
 from ..alone import alone
+from ..gathered import TOGETHER, Gathered
 from ..record import INTERNAL, Resource, Span
 from ..traces.spans import logs_of, spans_of
 from . import encoding
@@ -26,7 +27,15 @@ from .outlet import PATIENCE, Counts, Outlet, end, sender_of
 from .pace import Pace
 from .printed import Printed
 
-WAKE: Final = 160  # calls in the queue that are not left until the next round
+WAKE: Final = 160  # calls that are not left until the next round
+NEVER: Final = 2**63  # calls: what is printed is not told of on the loop, which a terminal would hold up
+
+
+class Told(NamedTuple):
+    """One call, encoded."""
+
+    spans: list[bytes]
+    logs: list[bytes]
 
 
 class Exporting:
@@ -40,7 +49,10 @@ class Exporting:
         self.traces = self._outlet("traces", config.traces.target, start)
         self.logs = self._outlet("logs", config.logs.target, start)
         self._printed = Printed()
-        self._queue: deque[tuple[Seen, bool]] = deque()
+        self._printing = config.traces.console or config.logs.console
+        self._gathered: Gathered[tuple[Seen, bool]] = Gathered(self._tell, together=NEVER if self._printing else TOGETHER)
+        self._told: deque[Told] = deque()
+        self._enough = min(WAKE, max(config.queue // 2, 1))
         self._pace = Pace()
         self._wake = threading.Event()
         self._asked: deque[threading.Event] = deque()
@@ -50,7 +62,7 @@ class Exporting:
     @property
     def waiting(self) -> int:
         """Calls that are not sent yet."""
-        return len(self._queue)
+        return len(self._gathered) + len(self._told)
 
     def record(self, seen: Seen) -> None:
         sampled = self.config.sampling.keeps(seen)
@@ -59,11 +71,10 @@ class Exporting:
         if self._ended:
             self._lose(seen, sampled, "failed", "closed")
             return
-        queue = self._queue
-        if len(queue) >= self.config.queue:
+        if self.waiting >= self.config.queue:
             self._push_out()
-        queue.append((seen, sampled))
-        if len(queue) == WAKE:
+        self._gathered.add((seen, sampled))
+        if self.waiting >= self._enough and not self._wake.is_set():
             self._wake.set()
         if self._thread is None:
             self._begin()
@@ -74,7 +85,7 @@ class Exporting:
     def wait(self, timeout: float = PATIENCE) -> bool:
         """Wait until all that was recorded is sent or lost, `timeout` seconds at most; whether it is. Not on a loop."""
         if self._thread is None or not self._thread.is_alive():
-            return not self._queue
+            return not self.waiting
         done = threading.Event()
         self._asked.append(done)
         self._wake.set()
@@ -83,7 +94,7 @@ class Exporting:
     def close(self, timeout: float = PATIENCE) -> bool:
         """Flush, then end the thread and what is under way, within `timeout` seconds altogether. What is left is lost, and counted."""
         flushed = end(self.wait, self._break_off, lambda: self._thread, timeout)
-        self._lose_queue()
+        self._lose_waiting()
         for outlet in self._outlets:
             outlet.give_up()
         self.counts.tell()
@@ -99,24 +110,23 @@ class Exporting:
             outlet.sender.close()
         self._wake.set()
 
-    def _lose_queue(self) -> None:
+    def _lose_waiting(self) -> None:
         """What nobody will send. The thread may take from it to the last, if it hangs."""
-        while self._queue:
-            try:
-                seen, sampled = self._queue.popleft()
-            except IndexError:
-                return
-            self._lose(seen, sampled, "failed", "closed")
+        while self.waiting:
+            self._push_out("failed", "closed")
 
     def _outlet(self, name: Name, target: Target | None, start: tuple[bytes, bytes]) -> Outlet | None:
         return None if target is None else Outlet(name, sender_of(target, name), start, self.config.batch, self.counts)
 
-    def _push_out(self) -> None:
+    def _push_out(self, reason: Reason = "queue_full", words: str = "") -> None:
         try:
-            seen, sampled = self._queue.popleft()
-        except IndexError:  # the thread has just emptied it
+            told = self._told.popleft()
+        except IndexError:
+            if (oldest := self._gathered.push_out()) is not None:
+                self._lose(*oldest, reason, words)
             return
-        self._lose(seen, sampled, "queue_full")
+        self.counts.lose("traces", len(told.spans), reason, words)
+        self.counts.lose("logs", len(told.logs), reason, words)
 
     def _lose(self, seen: Seen, sampled: bool, reason: Reason, words: str = "") -> None:
         """A call that won't be told of."""
@@ -132,44 +142,50 @@ class Exporting:
         self._thread.start()
 
     def _run(self) -> None:
+        due = time.monotonic() + self.config.delay
         while not self._ended:
-            self._wake.wait(self.config.delay)
+            self._wake.wait(max(due - time.monotonic(), 0.0))
             self._wake.clear()
             asked = len(self._asked)
-            self._empty_queue()
+            self._hand_over(all=self._printing or asked > 0 or time.monotonic() >= due)
+            if time.monotonic() >= due:
+                due = time.monotonic() + self.config.delay
             for _ in range(asked):
                 self._asked.popleft().set()
 
-    def _empty_queue(self) -> None:
-        """Encode and send what is in the queue, letting the loop run in between."""
-        while self._queue and not self._ended:
+    def _hand_over(self, *, all: bool) -> None:
+        """Send what is told of by now, as far as it fills requests; or all that waits."""
+        if all:
+            self._gathered.catch_up(self._pace.rest)
+        while self._told and not self._ended:
             try:
-                seen, sampled = self._queue.popleft()
-            except IndexError:  # it was full, and its oldest has just been dropped
+                told = self._told.popleft()
+            except IndexError:  # pushed out
                 break
-            self._tell(seen, sampled)
-            # Where the queue is a quarter full, calls may wait a little before telling of them is lost.
-            self._pace.rest(hurry=len(self._queue) * 4 > self.config.queue)
-        for outlet in self._outlets:
-            outlet.send()
+            for outlet, messages in zip((self.traces, self.logs), told, strict=True):
+                if outlet is not None:
+                    outlet.add(messages)
+        if all:
+            for outlet in self._outlets:
+                outlet.send()
 
-    def _tell(self, seen: Seen, sampled: bool) -> None:
+    # ---- the loop, or the thread while the loop tells of nothing
+
+    def _tell(self, call: tuple[Seen, bool]) -> None:
         """One call: all of its spans and log events, or none."""
-        encoded = alone(self._encoded, seen, sampled)
-        if isinstance(encoded, Exception):
-            self._lose(seen, sampled, "invalid", type(encoded).__name__)
-            return
-        for outlet, messages in zip((self.traces, self.logs), encoded, strict=True):
-            if outlet is not None:
-                outlet.add(messages)
+        told = alone(self._encoded, *call)
+        if isinstance(told, Told):
+            self._told.append(told)
+        else:
+            self._lose(*call, "invalid", type(told).__name__)
 
-    def _encoded(self, seen: Seen, sampled: bool) -> tuple[list[bytes], list[bytes]]:
+    def _encoded(self, seen: Seen, sampled: bool) -> Told:
         config = self.config
         spans = spans_of(seen, http_spans=config.http_spans) if sampled and config.traces else []
         logs = logs_of(seen, sampled=sampled) if config.logs else []
         if config.traces.console or config.logs.console:
             self._printed.print([*(spans if config.traces.console else ()), *(logs if config.logs.console else ())])
-        return list(map(self._encoder.span, spans)), list(map(self._encoder.log, logs))
+        return Told(list(map(self._encoder.span, spans)), list(map(self._encoder.log, logs)))
 
 
 def exporting(config: OtlpConfig, resource: Callable[[], Resource] = encoding.detected_resource) -> Exporting | None:

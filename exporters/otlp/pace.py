@@ -6,7 +6,6 @@ import time
 from typing import Final
 
 SLICE: Final = 0.0004  # seconds of work before others may run
-HURRY: Final = 0.002  # the same where the work would not be done in time otherwise
 BREATH: Final = 0.0002
 
 
@@ -18,8 +17,8 @@ class Pace:
         self._breath = breath
         self._until = 0.0
 
-    def rest(self, *, hurry: bool = False) -> None:
+    def rest(self) -> None:
         now = time.perf_counter()
         if now > self._until:
             time.sleep(self._breath)
-            self._until = now + self._breath + (HURRY if hurry else self._slice)
+            self._until = now + self._breath + self._slice

@@ -56,20 +56,23 @@ def bound_of(ratio: float) -> int:
     return round(ratio * _SPACE)
 
 
-def named(name: str, argument: str | None) -> tuple[Sampling, str]:
-    """The sampler that OTEL_TRACES_SAMPLER names, and what is wrong with either text: a name that nobody knows stands for
-    `parentbased_always_on`, a ratio that is none for 1, as with the SDK."""
+def named(name: str, argument: str | None) -> tuple[Sampling, list[str]]:
+    """The sampler that OTEL_TRACES_SAMPLER names, and what is wrong with either text, without repeating it: a name that nobody knows
+    stands for `parentbased_always_on`, a ratio that is none for 1, as with the SDK."""
     word = name.strip().lower()
-    wrong = ""
+    wrong = []
     if word not in NAMES:
-        word, wrong = "parentbased_always_on", f"OTEL_TRACES_SAMPLER={name!r} is not a sampler: parentbased_always_on it is"
+        word = "parentbased_always_on"
+        wrong.append(f"OTEL_TRACES_SAMPLER must be one of {', '.join(NAMES)}: {word} it is")
     root: Root = NAMES[word]
     bound = {"always_on": _SPACE, "always_off": 0}.get(root, _SPACE)
     if root == "traceidratio":
         ratio = _ratio(argument)
         if ratio is None:
-            wrong = f"OTEL_TRACES_SAMPLER_ARG={argument!r} is not a ratio between 0 and 1: every trace is sampled"
+            wrong.append(f"OTEL_TRACES_SAMPLER_ARG {'is no' if argument else 'must be a'} ratio between 0 and 1: every trace is sampled")
         bound = bound_of(1.0 if ratio is None else ratio)
+    elif argument:
+        wrong.append(f"OTEL_TRACES_SAMPLER_ARG means nothing to {word}")
     return Sampling(parents=word.startswith("parentbased_"), bound=bound), wrong
 
 

@@ -1,4 +1,7 @@
-"""OTEL_* variables as the SDK reads them: an empty one is not set, and one that can't be used is told of and takes its default."""
+"""OTEL_* variables as the SDK reads them: an empty one is not set, and one that can't be used is told of and takes its default.
+
+What is told names the variable and what is used instead, never its text: a key may have been pasted into any of them.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,8 @@ class Variables:
     def words(self, name: str, default: str, known: Mapping[str, str]) -> list[str]:
         """A comma list of known words, each as what `known` says it stands for; `none` is none of them."""
         found = [word for each in self.text(name, default=default).split(",") if (word := each.strip().lower())]
-        for word in found:
-            if word not in known and word != "none":
-                self.told.append(f"{name}: {word!r} is not known here and is left out")
+        if strange := sum(word not in known and word != "none" for word in found):
+            self.told.append(f"{name} must be of {', '.join(known)}: {strange} of its words {'is' if strange == 1 else 'are'} left out")
         return list(dict.fromkeys(known[word] for word in found if word in known))
 
     def word(self, name: str, known: Sequence[str], general: str = "") -> str:
@@ -37,7 +39,7 @@ class Variables:
         found = self.text(name, general, default=known[0]).lower()
         if found in known:
             return found
-        self.told.append(f"{name if self.text(name) else general}={found!r} is not one of {', '.join(known)}: {known[0]} it is")
+        self.told.append(f"{name if self.text(name) else general} must be one of {', '.join(known)}: {known[0]} it is")
         return known[0]
 
     def headers(self, *names: str) -> Mapping[str, str]:
@@ -71,7 +73,7 @@ class Variables:
             found = 0.0
         if 0 < found < math.inf:
             return found
-        self._no(names, text, f"{default:g} s")
+        self._no(names, f"{default:g} s")
         return default
 
     def count(self, *names: str, default: int, least: int = 1) -> int:
@@ -81,11 +83,11 @@ class Variables:
             return default
         if text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= least:
             return int(text)
-        self._no(names, text, str(default))
+        self._no(names, str(default))
         return default
 
-    def _no(self, names: tuple[str, ...], text: str, instead: str) -> None:
-        self.told.append(f"{self._set(names)}={text!r} can't be used: {instead} it is")
+    def _no(self, names: tuple[str, ...], instead: str) -> None:
+        self.told.append(f"{self._set(names)} can't be used: {instead} it is")
 
     def _set(self, names: tuple[str, ...]) -> str:
         """The one of them whose text counts."""

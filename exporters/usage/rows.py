@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...call.events import Usage
+from .. import semconv
 from ..traces.decisions import REFUSED
 from .prices import DEAREST, Prices, Rates
 from .spool_lines import Closing, Noted, Opening, Spent, Tried
@@ -21,7 +22,7 @@ MOST = 2**31  # tokens of one answer: no figure beyond is believed
 MILLION = 10**6
 
 # An attempt that failed so has nothing to pay for; any other that reached a provider may have.
-_FREE = frozenset({"upstream_unreachable", "upstream_error"})
+_FREE = frozenset({semconv.CONNECTION_ERROR, semconv.INVALID_RESPONSE})
 _NOTHING: tuple[None, ...] = (None,) * 6
 _DEARER = {"unpriced": 4, "estimated": 3, "override": 2, "catalog": 1, "": 0}
 
@@ -179,7 +180,12 @@ def _reached(tried: Tried) -> bool:
     """Whether a provider may have worked on it: not if it answered with an error, or before it could be asked."""
     if tried.outcome != "error" or tried.answer_bytes:
         return True
-    return tried.status in (None, 200) and tried.error_type not in _FREE
+    return tried.status in (None, 200) and _error(tried) not in _FREE
+
+
+def _error(tried: Tried) -> str:
+    """The word of its span. A line that an earlier version has left holds our error code."""
+    return semconv.FAILURES.get(tried.error_type, tried.error_type)
 
 
 def _estimate(size: int) -> int:
@@ -194,7 +200,7 @@ def _attempt_row(call_id: str, tried: Tried, bill: Bill | None) -> Row:
     started = tried.started // 1000
     head = (
         call_id, tried.number, tried.provider, tried.target_model, started, started + round(tried.duration * 1e6),
-        tried.status, tried.outcome or "", tried.error_type,
+        tried.status, tried.outcome or "", _error(tried),
     )  # fmt: skip
     end = (bill.cost if bill else None, tried.upstream_request_id, f"{tried.span_id:016x}", tried.reason)
     return head + (bill.tokens if bill else _NOTHING) + end

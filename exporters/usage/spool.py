@@ -27,7 +27,8 @@ AGAIN = 0.5  # seconds until a segment that couldn't be made is tried again
 
 @dataclass(frozen=True, slots=True)
 class SpoolState:
-    """`problem`: why lines are being lost just now (empty: they aren't). `lost`: how many ever. `bytes`: what waits on disk."""
+    """`problem`: why nothing can be written just now (empty: it can). `lost`: how many calls ever have lost the line of their end, and
+    with it their row. `bytes`: what waits on disk."""
 
     problem: str
     lost: int
@@ -52,10 +53,9 @@ class Spool:
         self._fd = -1
         self._path = folder
         self._size = 0
-        self._lines = 0
+        self._ends = 0
         self._number = 0
         self._retired: list[tuple[int, Path, int]] = []
-        self._torn = False
         self._waiting = 0
         self._lost = 0
         self._problem = ""
@@ -74,13 +74,13 @@ class Spool:
 
     def opened(self, seen: Seen, holds: Mapping[str, Any] | None = None) -> None:
         """The call is about to be sent upstream for the first time. `holds`: what admission has claimed for it."""
-        self._append(spool_lines.opening(seen, holds))
+        self._append(spool_lines.opening(seen, holds), end=False)
 
     def closed(self, seen: Seen) -> None:
         """The call has ended."""
-        self._append(spool_lines.closing(seen))
+        self._append(spool_lines.closing(seen), end=True)
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, line: bytes, *, end: bool) -> None:
         with self._lock:
             try:
                 if self._waiting + self._size + len(line) > self._most:
@@ -89,22 +89,26 @@ class Spool:
                     self._begin()
                 self._write(line)
             except OSError as error:
-                self._lose(error)
+                self._lose(error, end=end)
                 return
+            self._ends += end
             self._problem = ""
             if self._size >= self._segment:
                 self._retire()
                 self.wake()
 
     def _write(self, line: bytes) -> None:
-        """One write. A disk that fills up may take a piece of a line; the next one then starts on a line of its own."""
-        data = b"\n" + line if self._torn else line
-        written = os.write(self._fd, data)
+        """One write. A disk that fills up may take a piece of a line, which is taken back: a row is lost once, not found broken as well."""
+        written = os.write(self._fd, line)
         self._size += written
-        self._torn = written < len(data)
-        if self._torn:
-            raise OSError("No space left on device")
-        self._lines += 1
+        if written == len(line):
+            return
+        try:
+            os.ftruncate(self._fd, self._size - written)
+            self._size -= written
+        except OSError:
+            self._retire()  # at the end of a segment a piece is no line
+        raise OSError("No space left on device")
 
     def _begin(self) -> None:
         """
@@ -125,35 +129,36 @@ class Spool:
         self._path = segments.segment_path(self.folder, self.instance, self._number)
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._next_try = 0.0
-        self._size, self._lines, self._torn = 0, 0, False
+        self._size, self._ends = 0, 0
         self.wake()
 
-    def _lose(self, error: OSError) -> None:
-        self._lost += 1
+    def _lose(self, error: OSError, *, end: bool) -> None:
+        """Without its first line alone a call still gets its row."""
+        self._lost += end
         self._problem = error.strerror or str(error)
-        if self._seldom.may():
+        if end and self._seldom.may():
             log.error(
-                "usage: %d lines could not be written to %s (%s): calls go on without their rows until it can be written again",
-                self._lost, self.folder, self._problem,
+                "usage: %s can't be written (%s): calls go on without their rows until it can; %d are lost by now",
+                self.folder, self._problem, self._lost,
             )  # fmt: skip
 
     def _retire(self) -> None:
-        self._retired.append((self._fd, self._path, self._lines))
+        self._retired.append((self._fd, self._path, self._ends))
         self._waiting += self._size
-        self._fd, self._size, self._lines, self._torn = -1, 0, 0, False
+        self._fd, self._size, self._ends = -1, 0, 0
 
     def seal(self, *, sync: bool) -> dict[str, int]:
         """What was written so far lies in sealed segments; if `sync`, for certain. In the writer's thread.
 
-        Returns: their names, and how many lines each holds.
+        Returns: their names, and how many calls end in each.
         """
         with self._lock:
             if self._fd >= 0 and self._size:
                 self._retire()
             retired, self._retired = self._retired, []
         sealed: dict[str, int] = {}
-        for fd, path, lines in retired:
-            sealed[path.stem] = lines
+        for fd, path, ends in retired:
+            sealed[path.stem] = ends
             try:
                 if sync:
                     os.fsync(fd)
@@ -166,13 +171,13 @@ class Spool:
                 os.close(fd)
         return sealed
 
-    def missing(self, lines: int) -> None:
-        """So many lines lay in segments that somebody has taken away. Those that follow go into a folder that is made again."""
+    def missing(self, calls: int) -> None:
+        """So many calls ended in segments that somebody has taken away. Those that follow go into a folder that is made again."""
         with self._lock:
-            self._lost += lines
-            if self._seldom.may():
+            self._lost += calls
+            if calls and self._seldom.may():
                 log.error(
-                    "usage: segments were deleted from %s before the database had them (%d lines are lost by now): "
+                    "usage: segments were deleted from %s before the database had them (%d calls are lost by now): "
                     "leave what lies there to the gateway", self.folder, self._lost,
                 )  # fmt: skip
 

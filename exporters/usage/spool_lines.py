@@ -15,6 +15,7 @@ import msgspec
 
 from ...call.events import Usage
 from ...call.seen import Attempt, Outcome, Reason, Seen
+from ..traces.outcomes import attempt_error
 
 LONGEST = 16 * 1024  # bytes of a line that goes out as it is; a longer one is cut to size
 SHORT = 256  # characters that a text keeps when a line is cut
@@ -34,7 +35,7 @@ class Spent(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Tried(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One request sent upstream. `started` is wall time in nanoseconds, `duration` seconds."""
+    """One request sent upstream. `started` is wall time in nanoseconds, `duration` seconds, `error_type` the word of its span."""
 
     number: int
     provider: str
@@ -159,7 +160,7 @@ def _tried(attempt: Attempt) -> tuple[Any, ...]:
     duration = attempt.ended - attempt.started
     return (
         attempt.number, attempt.provider, attempt.target_model, attempt.span_id, attempt.started_ns,
-        duration if duration > 0 else 0.0, attempt.reason, attempt.status, attempt.outcome, attempt.error_type, _spent(attempt.usage),
+        duration if duration > 0 else 0.0, attempt.reason, attempt.status, attempt.outcome, attempt_error(attempt), _spent(attempt.usage),
         attempt.upstream_request_id, attempt.system, attempt.address, attempt.answer_bytes,
     )  # fmt: skip
 

@@ -1,1 +1,2 @@
-"""What each command of `spangate` does: one file a command. `proxy/cli.py` declares them and loads these on use."""
+"""The commands of `spangate`: what each does in a file of its own, loaded on use, and what the command line says of them in begin.py,
+set_up.py and look.py."""

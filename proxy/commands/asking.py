@@ -56,7 +56,7 @@ def place_of(file: Path | None, environ: Mapping[str, str]) -> Place:
     usage = config.usage
     if not usage.enabled:
         raise unusable(f"{config.path} keeps no usage: take `usage: {{enabled: false}}` out of it and restart the gateway")
-    return Place(usage, tuple(config.prices), config.path.parent)
+    return Place(usage, tuple(config.prices), config.folder)
 
 
 def ask(place: Place, sql: str, parameters: Parameters = (), *, patience: float = HELD) -> Answer:

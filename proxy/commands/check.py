@@ -88,8 +88,18 @@ def _rule(kind: str, rule: object) -> str:
 def _values(rule: BaseModel) -> Iterator[str]:
     shapes = type(rule).model_json_schema().get("properties", {})
     for name, value in rule:
-        shown = _SHOWN.get(shapes.get(name, {}).get("x-amount"), str)
+        if value == type(rule).model_fields[name].default and (value is None or isinstance(value, BaseModel) or name == "mode"):
+            continue  # what is said nowhere and changes nothing
+        if isinstance(value, BaseModel):
+            yield f"{name}: {{{', '.join(_values(value))}}}"
+            continue
+        shown = _SHOWN.get(_amount(shapes.get(name, {})), str)
         yield f"{name}: {', '.join(map(str, value)) if isinstance(value, list | tuple) else shown(value)}"
+
+
+def _amount(shape: Mapping[str, Any]) -> str | None:
+    """Which kind of amount a value is, which may be left out."""
+    return next((found for each in (shape, *shape.get("anyOf", ())) if (found := each.get("x-amount"))), None)
 
 
 _SHOWN: Mapping[str | None, Callable[[Any], str]] = {"time": show_seconds, "size": show_size, "number": show_number}

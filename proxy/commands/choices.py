@@ -1,8 +1,17 @@
-"""Words that options take. Apart, because the command line needs them before any command is loaded."""
+"""Options that many commands have, and words that options take. Apart, because the command line needs them before any command is loaded."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+File = Annotated[
+    Path | None,
+    typer.Option("-c", "--config", metavar="FILE", envvar="SPANGATE_CONFIG", help="Default: spangate.yaml in the working directory."),
+]
 
 
 class Format(StrEnum):

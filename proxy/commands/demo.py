@@ -9,7 +9,6 @@ import asyncio
 import io
 import logging
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,6 +28,7 @@ from ..app import App, Setting
 from ..telling import telling_of
 from .demo_page import Page
 from .demo_setting import CONFIGURATION, TEAMS, Stage, stage
+from .ending import Ending
 from .failure import Failure, unusable
 from .serve import new_loop
 
@@ -78,16 +78,17 @@ def demo(wanted: Wanted, began: float) -> int:
         from .demo_against import against
 
         return against(page, wanted.against, wanted.key, wanted.models, began)
-    with TemporaryDirectory(prefix="spangate-") as folder, asyncio.Runner(loop_factory=new_loop()) as runner:
+    with Ending() as ending:
         try:
-            runner.run(_run(page, Path(folder), began if wanted.keep else None))
+            with TemporaryDirectory(prefix="spangate-") as folder, asyncio.Runner(loop_factory=new_loop()) as runner:
+                runner.run(_run(page, Path(folder), began if wanted.keep else None, ending))
         except asyncio.CancelledError:
-            return 128 + signal.SIGTERM
+            return ending.code
         except OpenAIError as error:
             raise Failure(f"a call of the demo failed: {error}") from error
-    if wanted.keep:
-        page.say("Ended, and left nothing behind.")
-    else:
+        if wanted.keep:
+            page.say("Ended, and left nothing behind.")
+    if not wanted.keep:
         page.end(time.monotonic() - began, next_steps())
     return 0
 
@@ -103,11 +104,10 @@ def program_of(called: str) -> str:
     return called if Path(called).name == "spangate" and shutil.which("spangate") is None else "spangate"
 
 
-async def _run(page: Page, folder: Path, keep_since: float | None) -> None:
+async def _run(page: Page, folder: Path, keep_since: float | None, ending: Ending) -> None:
     task = asyncio.current_task()
     assert task is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    ending.calls(task.cancel)
     ready = stage(folder)
     told = Told()
     telling = telling_of(ready.config, {}, Console(io.StringIO()))
@@ -120,18 +120,19 @@ async def _run(page: Page, folder: Path, keep_since: float | None) -> None:
         async with DefaultAsyncHttpxClient(trust_env=False, verify=False) as http:
             await Play(page, ready, told, telling.usage, url=f"{address.url}/v1", http=http).perform()
         if keep_since is not None:
-            await keep(page, ready, told, address.url, time.monotonic() - keep_since)
+            stop = asyncio.Event()
+            ending.calls(stop.set)
+            page.kept(address.url, ready.keys, str(ready.config.path), program_of(sys.argv[0]))
+            took = time.monotonic() - keep_since
+            page.say(f"Took {took:.1f} s, and goes on: calls are shown as they end; Ctrl-C ends it and leaves nothing.")
+            await keep(page, told, stop)
     finally:
+        ending.begun()
         await app.drain(0)
 
 
-async def keep(page: Page, ready: Stage, told: Told, url: str, seconds: float) -> None:
-    """Go on until a signal comes, and show the calls that come meanwhile."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    page.kept(url, ready.keys, str(ready.config.path), program_of(sys.argv[0]))
-    page.say(f"Took {seconds:.1f} s, and goes on: calls are shown as they end; Ctrl-C ends it and leaves nothing.")
+async def keep(page: Page, told: Told, stop: asyncio.Event) -> None:
+    """Go on until it stops, and show the calls that come meanwhile."""
     told.listener = page.call
     await stop.wait()
     told.listener = None

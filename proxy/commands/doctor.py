@@ -108,7 +108,7 @@ def _broken(file: Path | None, environ: Mapping[str, str], error: ConfigMistakes
     usage = Usage(enabled=False)
     with suppress(Failure):
         usage = raw.usage
-    return Ground(None, raw.address, usage, raw.path.parent, error.mistakes)
+    return Ground(None, raw.address, usage, raw.folder, error.mistakes)
 
 
 class Round:

@@ -140,9 +140,10 @@ def losses(told: dict[str, Any]) -> Iterator[Finding]:
         yield warning("lost", f"{count(number, 'item')} of {signal[:20]} since it started ({reason[:20].replace('_', ' ')})", mend)
     if "usage_lost" in rows:
         yield warning(
-            "lost", f"{count(rows['usage_lost'], 'line')} of usage since it started", "the spool could not be written: see its log"
+            "lost", f"the rows of {count(rows['usage_lost'], 'call')} since it started", "the spool could not be written: see its log"
         )
     if "usage_broken" in rows:
-        yield warning("lost", f"{count(rows['usage_broken'], 'row')} that the database refused", "the spool keeps them as .bad files")
+        broken = f"{count(rows['usage_broken'], 'line')} of usage that were broken, or that the database refused"
+        yield warning("lost", broken, "the spool keeps them as .bad files")
     if not spans and not rows:
         yield ok("lost", "nothing since it started")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from .words import count
 
 TIGHT = 100 << 20  # bytes that are left of a disk
 NARROW = 1 << 30
+REMOTE = re.compile(r"nfs4?|cifs|smb\d*|smbfs|ceph|glusterfs|lustre|beegfs|gpfs|afs|fuse(\..+)?")
+"""File systems that others serve. A disk that answers no more fails its writes; a server may leave them waiting for ever."""
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def usage(settings: Usage, folder: Path, gateway: Gateway | None, other: Gateway | None = None) -> list[Finding]:
@@ -32,6 +36,7 @@ def usage(settings: Usage, folder: Path, gateway: Gateway | None, other: Gateway
         database(path, gateway, other),
         *_socket(path),
         *spooled(spool, settings, gateway),
+        *remote(spool, file_system_of(spool)),
         disk(path, shutil.disk_usage(standing(path)).free),
     ]
 
@@ -53,12 +58,7 @@ def database(path: Path, gateway: Gateway | None, other: Gateway | None = None) 
         os.close(os.open(path, os.O_RDWR))
         version = version_of(path)
     except Locked as error:
-        who = f"process {error.pid}" if error.pid else "another process"
-        if other is not None:
-            return ok("database", f"{path} is held by {who}, as by the gateway at {other.place}")
-        return problem(
-            "database", f"{path} is held by {who}, which is no gateway that answers", "end it: rows wait in the spool until then"
-        )
+        return _held(path, error.pid, other)
     except (Trouble, Unfit) as error:
         return problem("database", f"{path} can't be opened: {error}", "move it away: a new one is made")
     except OSError as error:
@@ -69,6 +69,18 @@ def database(path: Path, gateway: Gateway | None, other: Gateway | None = None) 
         return problem("database", f"{path} was written by a newer spangate", "update this one")
     older = f"; the next start brings it from version {version} to {len(MIGRATIONS)}" if version < len(MIGRATIONS) else ""
     return ok("database", f"{path} can be written{older}")
+
+
+def _held(path: Path, pid: int | None, other: Gateway | None) -> Finding:
+    """Another process has it. That of a gateway is well, even of one whose port and socket nobody finds: it must not be ended."""
+    told = f"{path} is held by {f'process {pid}' if pid else 'another process'}"
+    if other is not None:
+        return ok("database", f"{told}, as by the gateway at {other.place}")
+    spool = path.with_name(f"{path.name}.spool")
+    if any(segments.is_alive(spool, instance) for instance in segments.instances(spool)):
+        return ok("database", f"{told}, as by a gateway that writes the spool and listens elsewhere")
+    see = f"`ps -p {pid}` shows what it is" if pid else "see what it is"
+    return problem("database", f"{told}, and no gateway answers", f"{see}: leave a gateway alone; rows wait for anything else to end")
 
 
 def _socket(path: Path) -> Iterator[Finding]:
@@ -94,6 +106,30 @@ def spooled(folder: Path, settings: Usage, gateway: Gateway | None) -> Iterator[
         yield ok("spool", f"{folder} can be written, and {f'{size:,} bytes' if size else 'nothing'} wait{'' if size else 's'}")
     if bad:
         yield warning("spool", f"{count(bad, 'file')} of rows that could not be read", f"look at them, then delete {folder}/*.bad")
+
+
+def remote(folder: Path, kind: str) -> Iterator[Finding]:
+    """Each call writes to the spool before it is answered, and that waits as long as the file system does."""
+    if REMOTE.fullmatch(kind):
+        told = f"{folder} lies on {kind}: while whoever serves that hangs, every call does"
+        yield warning("spool", told, "let usage.path name a disk of this machine")
+
+
+def file_system_of(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """What the file system is called on which a path lies, or would; empty where the system doesn't tell."""
+    place = standing(path).resolve()
+    best, kind = -1, ""
+    try:
+        lines = mounts.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        mounted, _, which = line.partition(" - ")
+        if len(fields := mounted.split()) > 4 and which:
+            point = Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4]))
+            if len(point.parts) >= best and place.is_relative_to(point):  # of two at one place the later hides the other
+                best, kind = len(point.parts), which.split()[0]
+    return kind
 
 
 def disk(path: Path, free: int) -> Finding:

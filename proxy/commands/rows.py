@@ -23,7 +23,7 @@ _CONTROLS = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 
 def table(answer: Answer) -> Iterator[str]:
     """Aligned lines, as wide as they get."""
-    rows = [answer.columns, *_cells(answer)]
+    rows = [_names(answer), *_cells(answer)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(answer.columns))]
     right = [_is_number(type) for type in answer.types]
     for row in rows:
@@ -34,7 +34,8 @@ def table(answer: Answer) -> Iterator[str]:
 def shown(answer: Answer, out: Console) -> None:
     """On a terminal: a table, or where it isn't wide enough for one, a line for each value."""
     found = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for name, type in zip(answer.columns, answer.types, strict=True):
+    names = _names(answer)
+    for name, type in zip(names, answer.types, strict=True):
         found.add_column(Text(name), justify="right" if _is_number(type) else "left", no_wrap=True)
     cells = list(_cells(answer))
     for row in cells:
@@ -42,19 +43,19 @@ def shown(answer: Answer, out: Console) -> None:
     if out.measure(found, options=out.options.update(max_width=10_000)).minimum <= out.width:
         out.print(found)
         return
-    width = max(map(len, answer.columns))
+    width = max(map(len, names))
     for number, row in enumerate(cells):
         if number:
             out.print()
-        for name, cell in zip(answer.columns, row, strict=True):
+        for name, cell in zip(names, row, strict=True):
             out.print(Text.assemble((name.ljust(width), "bold"), "  ", cell), soft_wrap=True)
 
 
 def as_csv(answer: Answer) -> str:
-    """RFC 4180, but for the ends of lines."""
+    """RFC 4180, but for the ends of lines. Values are as they are, for a program; the head has nothing that a terminal would obey."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(answer.columns)
+    lines.writerow(_names(answer))
     for row in answer.rows:
         lines.writerow("" if value is None else _text(value, type) for value, type in zip(row, answer.types, strict=True))
     return text.getvalue()
@@ -71,6 +72,11 @@ def as_json(answer: Answer) -> str:
 def plain(text: str) -> str:
     """What callers wrote, without what a terminal would obey."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _names(answer: Answer) -> list[str]:
+    """What columns are called: an alias may be any text, and with PIVOT even a caller's."""
+    return [plain(name) for name in answer.columns]
 
 
 def _cells(answer: Answer) -> Iterator[list[str]]:

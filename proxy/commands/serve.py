@@ -165,7 +165,7 @@ def first_lines(config: Config, address: Address, *, everyone: bool, told: Told)
     yield "  calls    one line each on stdout"
     yield f"  traces   {told.traces}"
     yield f"  usage    {told.rows}"
-    yield f"  file     {config.path}, a change is taken within 2 s" if config.path else f"  file     none: {_without_file()}"
+    yield f"  file     {_file(config)}"
     for warning in config.warnings:
         yield str(warning)
     if everyone and config.settings.teams:
@@ -183,8 +183,10 @@ def callers(config: Config, *, everyone: bool) -> str:
     return "open to everyone, with any key or none" if everyone else "open to programs on this machine, with any key or none"
 
 
-def _without_file() -> str:
-    return "every model goes to OpenAI (`spangate init` writes one)"
+def _file(config: Config) -> str:
+    if config.path is None:
+        return "none: every model goes to OpenAI (`spangate init` writes one)"
+    return f"{config.path}, a pipe that was read once" if config.piped is not None else f"{config.path}, a change is taken within 2 s"
 
 
 def reachable(address: Address) -> Address:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ...exporters.usage.sql import Answer
 from . import rows
@@ -40,12 +40,12 @@ def sql(wanted: Wanted, environ: Mapping[str, str]) -> int:
     answer = ask(place_of(wanted.file, environ), wanted.query, given)
     shape = wanted.shape or _by_name(wanted.out)
     if wanted.out is not None:
-        wanted.out.write_text(_whole(answer, shape), encoding="utf-8")
+        with wanted.out.open("w", encoding="utf-8") as out:  # which may be /dev/stdout
+            out.write(_for(out, _whole(answer, shape)))
     elif shape is Shape.table and sys.stdout.isatty():
         rows.shown(answer, console())
     else:
-        text = _whole(answer, shape)
-        print("\n".join(map(rows.plain, text.split("\n"))) if sys.stdout.isatty() else text, end="")  # noqa: T201
+        print(_for(sys.stdout, _whole(answer, shape)), end="")  # noqa: T201
     if answer.truncated:
         print(f"spangate: these are the first {len(answer.rows)} rows; there are more", file=sys.stderr)  # noqa: T201
     return 0
@@ -74,6 +74,11 @@ def _value(text: str) -> Any:
     except ValueError:
         return text
     return text if isinstance(value, dict | list) else value
+
+
+def _for(out: TextIO, text: str) -> str:
+    """A terminal gets nothing that it would obey."""
+    return "\n".join(map(rows.plain, text.split("\n"))) if out.isatty() else text
 
 
 def _by_name(out: Path | None) -> Shape:

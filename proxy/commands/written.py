@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ...exporters.usage.settings import Price, Usage
-from ..config import DEFAULT_FILE
-from ..document import Document, path_text, read
-from ..mistakes import ConfigMistakes, Mistake
+from ..config import DEFAULT_FILE, document_at
+from ..contents import folder_of
+from ..document import Document, path_text
+from ..mistakes import ConfigMistakes
 from ..server import Address
 from ..settings import Key, Server
 from .failure import unusable
@@ -32,6 +33,11 @@ class Written:
     document: Document
 
     @property
+    def folder(self) -> Path:
+        """What its relative paths are relative to."""
+        return folder_of(self.path)
+
+    @property
     def teams(self) -> dict[str, Any]:
         return _mapping(self._plain.get("teams"))
 
@@ -45,7 +51,7 @@ class Written:
         named = self._server.get("keys_file")
         if self.document.known_bad(("server", "keys_file")):
             raise unusable(f"server.keys_file of {self.path} names a variable that isn't set here: set it")
-        return self.path.parent / (named if isinstance(named, str) and named else Server().keys_file)
+        return self.folder / (named if isinstance(named, str) and named else Server().keys_file)
 
     @property
     def address(self) -> Address:
@@ -111,17 +117,9 @@ def written(file: Path | None, environ: Mapping[str, str]) -> Written | None:
         ConfigMistakes: it can't be read.
     """
     path = file or Path(DEFAULT_FILE)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        if file is None:
-            return None
-        raise ConfigMistakes([Mistake(str(path), 0, 0, "", "there is no such file")]) from None
-    except OSError as error:
-        raise ConfigMistakes([Mistake(str(path), 0, 0, "", f"can't be read: {error.strerror}")]) from None
-    except UnicodeDecodeError:
-        raise ConfigMistakes([Mistake(str(path), 0, 0, "", "is not UTF-8")]) from None
-    document = read(text, str(path), environ)
+    if file is None and not path.exists():
+        return None
+    document = document_at(path, environ)
     if document.root.value is None and document.mistakes:
         raise ConfigMistakes(document.mistakes)
     return Written(path, document)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from spangate.call.call import Call, Head, Op, Target
 from spangate.call.errors import ProviderFault, UpstreamError
 from spangate.call.events import Closed, Delta, Event, Opened, Usage
 from spangate.call.rules import Answer, Refusal, Reset, Rule
-from spangate.call.script import LATE, Script, ScriptMistakes, refusal
+from spangate.call.script import LATE, MOST_WRITTEN, Script, ScriptMistakes, refusal
 
 
 def asking(said: str = "What is the weather?", *, model: str = "m", stream: bool = False, usage_frame: bool = False) -> Call:
@@ -134,6 +135,21 @@ def test_a_file_that_is_no_yaml(tmp_path: Path, written: bytes) -> None:
         Script.load(path)
     assert len(mistakes.value.problems) == 1
     assert "\n" not in mistakes.value.problems[0]
+
+
+@pytest.mark.parametrize("wrong", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "endless"])
+def test_what_never_ends_is_not_read(wrong: Any, tmp_path: Path) -> None:
+    wrong(tmp_path / "answers.yaml")
+    with pytest.raises(ScriptMistakes, match=r"answers\.yaml: it is not a file"):
+        Script.load(tmp_path / "answers.yaml")
+
+
+def test_one_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "answers.yaml"
+    with path.open("wb") as file:
+        file.truncate(MOST_WRITTEN + 1)
+    with pytest.raises(ScriptMistakes, match=r"answers\.yaml: it is larger than 16 mib"):
+        Script.load(path)
 
 
 @pytest.mark.parametrize("listed", [{"answer": {}}, "text", 5])

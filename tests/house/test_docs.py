@@ -5,14 +5,18 @@ import __future__
 
 import ast
 import asyncio
+import inspect
 import re
 import subprocess
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from types import CodeType
 
 import pytest
 
+from spangate.agent import MiddlewareBase, PolicyMiddleware, middlewares  # type: ignore[attr-defined]
 from spangate.agent.hooks import HOOKS, SUGAR
 from spangate.proxy.errors import STATUS
 
@@ -113,8 +117,26 @@ def typed(page: Path) -> Iterator[tuple[CodeType, str]]:
             yield compile(above + code, str(page), "exec", flags, dont_inherit=True), printed if following == "text" else ""
 
 
+def sections(page: str) -> dict[str, str]:
+    """The sections of a page, by their headings."""
+    found = [section.partition("\n") for section in (ROOT / page).read_text("utf-8").split("\n## ")[1:]]
+    return {heading: text for heading, _, text in found}
+
+
+def test_every_middleware_has_an_example_and_a_word_on_each_option() -> None:
+    told = sections("docs/agent-middlewares.md")
+    modules = [import_module(f"spangate.agent.middlewares.{found.name}") for found in iter_modules(middlewares.__path__)]
+    offered = {each for module in modules for each in vars(module).values() if isinstance(each, type) and issubclass(each, MiddlewareBase)}
+    assert {each.__name__ for each in {*offered, PolicyMiddleware} - {MiddlewareBase}} == told.keys()
+    for each in {*offered, PolicyMiddleware} - {MiddlewareBase}:
+        text = told[each.__name__]
+        assert "```python" in text
+        options = inspect.signature(each.__init__).parameters.keys() - {"self"}
+        assert [option for option in options if not re.search(rf"\b{option}\b", FENCE.sub("", text))] == [], each.__name__
+
+
 def test_every_hook_has_an_example() -> None:
-    text = (ROOT / "docs/agent-hooks.md").read_text("utf-8")
-    shown = {name for section in text.split("\n## ")[1:] for name in re.findall(r"\w+", section.splitlines()[0]) if "```python" in section}
+    told = sections("docs/agent-hooks.md")
+    shown = {name for heading, text in told.items() for name in re.findall(r"\w+", heading) if "```python" in text}
     offered = {*HOOKS, *SUGAR, "list_tools", "on_tool_call"} - {"on_tool_search"}  # which nothing asks yet
     assert offered <= shown

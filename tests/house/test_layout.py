@@ -27,8 +27,9 @@ BROAD = {
     "agent/acting.py": "a tool's failure is its result",
     "agent/middlewares/model_fallback.py": "a model's failure is the next one's turn",
     "agent/middlewares/model_router.py": "a choice that fails leaves the agent its own model",
-    "agent/middlewares/traced.py": "telemetry never fails a reply",
+    "agent/middlewares/harmless.py": "what only watches, or can be done without, fails no reply",
     "agent/stream.py": "a reply that fails says so before it raises",
+    "agent/tools/threads.py": "what a thread raises is raised where it is waited for",
 }
 
 LONGEST_FILE, LONGEST_FUNCTION = 400, 60

@@ -16,6 +16,8 @@ from house.source import ROOMS, ROOT, package, pyproject
 
 pytestmark = pytest.mark.timeout(600)
 
+DATA = (Path("py.typed"), Path("policies/ledger/ledger.lua"))
+
 LOADS_ALL = """
 import importlib, importlib.metadata as metadata, sys
 for name in sys.argv[1:]:
@@ -59,7 +61,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.fault("INJ-13")
 def test_it_holds_the_package_and_nothing_else(wheel: Path) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert held == {f"spangate/{path}" for path in (*package(), Path("py.typed"))}
+    assert held == {f"spangate/{path}" for path in (*package(), *DATA)}
 
 
 def test_its_metadata_are_ours(wheel: Path) -> None:

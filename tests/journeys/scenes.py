@@ -85,12 +85,13 @@ async def leaves_while_sending(it: Case, request: bytes) -> None:
 
 @dataclass(frozen=True)
 class Tried:
-    """An attempt: its outcome, the provider's status, `error.type` of its span, error_type of its row, finish reason."""
+    """An attempt: its outcome, the provider's status, `error.type` of its span, which is error_type of its row; our error code, where the
+    call tells that of it; finish reason."""
 
     outcome: str = "success"
     status: int | None = 200
     error: str = ""
-    row_error: str = ""
+    code: str = ""
     finish: str | None = None
 
 
@@ -232,20 +233,20 @@ def failed(script: Script, tried: Tried, status: int = 502, code: str = "", body
     """Before anything went out. A provider that broke off or fell silent may have worked; one that answered with an error has not."""
     tokens = "estimated" if tried in (INCOMPLETE, TIMEOUT) else None
     error = str(status) if status >= 500 else ""
-    return Scene(body or {}, script, (tried,), status, "failed", code or tried.row_error, error, tokens)
+    return Scene(body or {}, script, (tried,), status, "failed", code or tried.code, error, tokens)
 
 
 def answers(status: int, *, seen: int = 502, code: str = "upstream_error", own: str | None = None, word: str = "") -> Scene:
     """The provider answers with an error: the client sees `seen` and `code`, and telemetry says `word`."""
     word = word or str(status)
-    return failed(play(error(status, code=own)), Tried("error", status, word, word), seen, code)
+    return failed(play(error(status, code=own)), Tried("error", status, word), seen, code)
 
 
 def breaks(*script: Any, tried: Tried, code: str = "", end: Any = "keep", body: Mapping[str, Any] | None = None) -> Scene:
     """After the first content went out."""
     tried = replace(tried, status=200)
     error = tried.error
-    return Scene(body or STREAM, play(*script, end=end), (tried,), 200, "failed", code or tried.row_error, error, "estimated", way=is_cut)
+    return Scene(body or STREAM, play(*script, end=end), (tried,), 200, "failed", code or tried.code, error, "estimated", way=is_cut)
 
 
 SLOW = {"model": "slow"}
@@ -258,7 +259,7 @@ FAILED = {
     "a code that is a key": answers(400, seen=400, own="sk-0123456789"),
     "500": answers(500),
     "529": answers(529),
-    "HTML": failed(play(HTML), Tried("error", 503, "503", "503"), code="upstream_error"),
+    "HTML": failed(play(HTML), Tried("error", 503, "503"), code="upstream_error"),
     "unreachable": failed((), UNREACHABLE, body={"model": "nowhere"}),
     "reset": failed(play(end="rst"), INCOMPLETE),
     "no answer": failed(play(end="fin"), INCOMPLETE),

@@ -392,6 +392,33 @@ async def test_a_field_said_twice_is_refused(tmp_path: Path, body: bytes) -> Non
 
 
 @pytest.mark.fault("INJ-09")
+@pytest.mark.parametrize(
+    "options",
+    [
+        b'{"include_usage":false,"include_usage":true}',
+        b'{"include_usage":true,"include\\u005fusage":false}',
+        b'{"include_usage":true,"x":{"y":1,"y":2}}',
+        b'[{"include_usage":true,"include_usage":true}]',
+    ],
+)
+async def test_what_we_read_inside_of_a_field_is_said_once_too(tmp_path: Path, options: bytes) -> None:
+    """Else we count on a report of usage that a provider, which reads the first of two, doesn't send."""
+    async with case(tmp_path) as it:
+        answer = await it.ask(b'{"model":"m","messages":[],"stream":true,"stream_options":%b}' % options)
+        assert (answer.status, answer.error["code"], answer.error["param"]) == (400, "invalid_request", "stream_options")
+        assert not it.up.requests
+
+
+@pytest.mark.fault("INJ-09")
+async def test_what_nobody_reads_passes_as_it_came(tmp_path: Path) -> None:
+    """Nothing is decided by it here, so what it means is between client and provider; and these are the very bytes."""
+    body = b'{"model":"m","messages":[{"role":"user","role":"user","content":"a","content":"b"}],"x":{"y":1,"y":2}}'
+    async with case(tmp_path, play(chat_answer("Hello"))) as it:
+        assert (await it.ask(body)).status == 200
+        assert it.up.requests[0].body == body
+
+
+@pytest.mark.fault("INJ-09")
 async def test_names_written_with_escapes_are_the_names_that_they_are(tmp_path: Path) -> None:
     async with case(tmp_path, play(chat_answer("Hello"))) as it:
         assert (await it.ask(b'{"mod\\u0065l":"m","messages":[]}')).status == 200

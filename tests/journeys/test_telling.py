@@ -44,9 +44,10 @@ def check(call: Call, scene: Scene, trace: int) -> None:
     assert said.get("spangate.refusal.reason") == scene.refusal
     assert row["team"] == ("" if scene.refusal == "unauthenticated" else "search")
     tried = [(each["outcome"], each["status"], each["error_type"]) for each in call.tried]
-    assert tried == [(each.outcome, each.status, each.row_error) for each in scene.tried]
+    assert tried == [(each.outcome, each.status, each.error) for each in scene.tried]
     asked = [attributes(span) for span in call.attempts]
-    assert [each.get("error.type", "") for each in asked] == [each.error for each in scene.tried]
+    said = {span.span_id.hex(): attributes(span).get("error.type", "") for span in call.attempts}
+    assert {each["span_id"]: each["error_type"] for each in call.tried} == said, "a row and its span say the same word"
     assert [each.get("gen_ai.response.finish_reasons") for each in asked] == [each.finish and [each.finish] for each in scene.tried]
     assert {each["gen_ai.operation.name"] for each in asked} <= {OPERATIONS[scene.path]}
     check_tokens(call, scene)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from pydantic import SecretStr
 
 from spangate.policies.access import Access
 from spangate.policies.time_limit import TimeLimit
-from spangate.proxy.config import Config, ConfigMistakes, Kinds, from_environment, load, parse
+from spangate.proxy import keys_file
+from spangate.proxy.config import Config, ConfigMistakes, Kinds, again, document_at, from_environment, load, parse
 
 KINDS = Kinds()
 EXAMPLE = Path(__file__).parents[2] / "spangate.example.yaml"
@@ -66,10 +69,15 @@ def test_a_good_file() -> None:
     assert config.warnings == ()
 
 
+def allowed(config: Config, team: str | None) -> list[tuple[str, ...]]:
+    """The models of each rule."""
+    return [rule.models for _, rule in config.policies_of(team) if isinstance(rule, Access)]
+
+
 def test_a_teams_policies_are_the_defaults_around_its_own_and_no_list_counts_twice() -> None:
     config = config_of(GOOD)
-    assert config.policies_of("search") == [("access", Access(models=("fast", "gpt-*"))), ("access", Access(models=("fast",)))]
-    assert config.policies_of(None) == [("access", Access(models=("fast", "gpt-*")))]
+    assert allowed(config, "search") == [("fast", "gpt-*"), ("fast",)]
+    assert allowed(config, None) == [("fast", "gpt-*")]
 
 
 def test_what_is_set_under_a_model() -> None:
@@ -351,10 +359,40 @@ def test_without_a_file_every_name_goes_to_openai() -> None:
         from_environment({}, KINDS)
 
 
+def test_a_pipe_is_read_once_and_its_keys_ever_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ours, theirs = os.pipe()
+    os.write(theirs, GOOD.encode())
+    os.close(theirs)
+    config = load(f"/dev/fd/{ours}", environ=ENVIRON, kinds=KINDS)
+    assert (config.folder, config.keys_path) == (Path(), Path("spangate.keys.yaml"))
+    assert again(config, environ=ENVIRON, kinds=KINDS) == config
+    keys_file.new(Path("spangate.keys.yaml"), "search", "laptop", now=datetime.now(UTC))
+    later = again(again(config, environ=ENVIRON, kinds=KINDS), environ=ENVIRON, kinds=KINDS)
+    assert [held.key.name for held in later.keys] == ["ci", "laptop"]
+    os.close(ours)
+
+
+def test_a_file_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "spangate.yaml"
+    path.write_text(GOOD)
+    config = load(path, environ=ENVIRON, kinds=KINDS)
+    path.write_text(GOOD + "organisation: acme\n")
+    assert again(config, environ=ENVIRON, kinds=KINDS).settings.organisation == "acme"
+
+
+@pytest.mark.parametrize("read", [load, lambda path, environ: document_at(Path(path), environ)], ids=["whole", "as it is written"])
+def test_what_never_ends_is_not_read(read: Any, tmp_path: Path) -> None:
+    (tmp_path / "large.yaml").write_bytes(b"# " * 2**21 + b"#")
+    for path, told in (("/dev/zero", "neither a file nor a pipe"), (tmp_path / "large.yaml", "is larger than 4 MiB")):
+        with pytest.raises(ConfigMistakes, match=told):
+            read(path, environ=ENVIRON)
+
+
 def test_the_example_loads() -> None:
     config = load(EXAMPLE, environ=ENVIRON, kinds=KINDS)
     assert config.warnings == ()
-    assert [kind for kind, _ in config.policies_of("search")] == ["access", "access"]
+    assert [kind for kind, _ in config.policies_of("search")] == ["access"] * 3
 
 
 TREES = st.recursive(

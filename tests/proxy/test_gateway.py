@@ -16,6 +16,7 @@ from spangate.call.chain import pulling
 from spangate.call.clock import Clock
 from spangate.call.errors import Refused
 from spangate.call.events import Delta, Opened
+from spangate.policies.access import Access
 from spangate.proxy import config
 from spangate.proxy.gateway import LISTED, UNLISTED, Gateway, callers_of
 from spangate.proxy.kinds import Kinds
@@ -97,6 +98,43 @@ async def test_every_model_has_time_limits() -> None:
         route = gateway._route_of("fast")
         assert route is not None
         assert [type(policy).__name__ for policy in route.policies] == ["TimeLimit"]
+
+
+# ---- mode and when
+
+
+def ruled(**rule: Any) -> dict[str, Any]:
+    return {"models": MODELS, "teams": {"search": {"policies": [{"access": rule}]}}}
+
+
+async def asked(gateway: Gateway, model: str, caller: Caller = SEARCH) -> Call:
+    """A call that went through."""
+    call = Call(op="chat", model=model, body=Body.of({"messages": []}), caller=caller)
+    async with pulling(gateway.next_for(caller, model)(call)) as events:
+        assert Opened in [type(event) async for event in events]
+    return call
+
+
+async def test_a_rule_in_shadow_refuses_nothing_and_says_what_it_would_have() -> None:
+    async with standing(**ruled(models=["fast"], mode="shadow")) as gateway:
+        call = await asked(gateway, "strong")
+        assert [(note.name, note.figures) for note in call.notes] == [("access.refused", {"model": "strong", "mode": "shadow"})]
+        assert "strong" in await gateway.models(SEARCH)
+
+
+async def test_a_rule_holds_for_the_calls_that_it_names() -> None:
+    async with standing(**ruled(models=["fast"], when="user == 'ann'")) as gateway:
+        assert len((await asked(gateway, "strong")).notes) == 0
+        with pytest.raises(Refused) as caught:
+            await asked(gateway, "strong", Caller(team="search", user="ann"))
+        assert "fast" in caught.value.message
+        assert await gateway.owner(SEARCH, "strong") == "a"
+
+
+async def test_a_rule_without_terms_is_no_layer_more() -> None:
+    async with standing(**ruled(models=["fast"])) as gateway:
+        ((kind, rule),) = gateway.config.policies_of("search")
+        assert isinstance(gateway._layer(kind, rule, ["fast"]), Access)
 
 
 # ---- /v1/models

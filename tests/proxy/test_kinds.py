@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from spangate.policies.access import Access
+from spangate.policies.terms import Terms, terms_of
 from spangate.policies.time_limit import TimeLimit
 from spangate.proxy import kinds
 from spangate.proxy.config import Config, ConfigMistakes, parse
@@ -39,6 +40,13 @@ class Slow(BaseModel):
     seconds: int
 
 
+class Own(BaseModel):
+    """Has a mode of its own."""
+
+    model_config = ConfigDict(extra="forbid")
+    mode: Literal["loud", "low"]
+
+
 def config_of(providers: str, policies: str, known: Kinds) -> Config:
     text = f"providers: {providers}\nmodels: {{m: {{targets: [{{provider: p}}]}}}}\ndefaults: {{policies: {policies}}}"
     return parse(text.encode(), "f", environ={}, kinds=known)
@@ -54,7 +62,8 @@ def test_other_peoples_kinds_are_as_good_as_ours() -> None:
     config = config_of("{p: {kind: parrot, colour: red}, q: {kind: plain, size: 2}}", "[slow: {seconds: 3}]", known)
     assert config.settings.providers["p"] == Parrot(kind="parrot", colour="red")
     assert config.settings.providers["q"].size == 2
-    assert config.policies_of(None) == [("slow", Slow(seconds=3))]
+    ((kind, slow),) = config.policies_of(None)
+    assert (kind, isinstance(slow, Slow), slow.model_dump()) == ("slow", True, {"seconds": 3, "mode": "enforce", "when": None})
     assert config.parts_of("m") == []
     with pytest.raises(ConfigMistakes) as raised:
         config_of("{p: {kind: parot}, q: {kind: plain, sise: 1}}", "[slow: {secs: 1}]", known)
@@ -63,6 +72,20 @@ def test_other_peoples_kinds_are_as_good_as_ours() -> None:
         'unknown key; did you mean "size"?',
         "is missing",
         'unknown key; did you mean "seconds"?',
+    ]
+
+
+def test_every_policy_may_carry_mode_and_when() -> None:
+    known = Kinds(providers={"parrot": Parrot}, policies={"slow": Slow, "own": Own})
+    policies = "[slow: {seconds: 1, mode: shadow, when: stream}, own: {mode: loud}]"
+    (_, slow), (_, own) = config_of("{p: {kind: parrot}}", policies, known).policies_of(None)
+    assert terms_of(slow) == Terms(mode="shadow", when="stream")
+    assert own.model_dump() == {"mode": "loud", "when": None}
+    with pytest.raises(ConfigMistakes) as raised:
+        config_of("{p: {kind: parrot}}", "[slow: {seconds: 1, mode: loud, when: strem}]", known)
+    assert [str(mistake) for mistake in raised.value.mistakes] == [
+        'f:3:48: defaults.policies[0].slow.mode: "loud" is not one of enforce, shadow',
+        'f:3:60: defaults.policies[0].slow.when: nothing is called "strem"; did you mean "stream"?',
     ]
 
 

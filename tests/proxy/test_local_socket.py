@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 import stat
 from pathlib import Path
@@ -16,6 +17,8 @@ from spangate.proxy.settings import Server
 
 from case import Answer as Reply
 from case import Line, case
+from gateway import until
+from program import running, spangate
 from upstream import chat_answer, play
 
 USAGE: dict[str, Any] = {"usage": {"path": "usage.duckdb"}}
@@ -79,6 +82,68 @@ async def test_that_of_a_living_gateway_stays_its_own(tmp_path: Path, caplog: py
         assert "another gateway listens there" in caplog.text
         await second.aclose()
         assert (await ask(tmp_path / "usage.duckdb.sock", "SELECT 1")).status == 200
+
+
+async def test_it_is_taken_over_once_the_other_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "spangate.proxy")
+    async with case(tmp_path, **USAGE):
+        second = LocalSocket(tmp_path / "usage.duckdb", nothing, Server(), again=0.01)
+        await second.start()
+    await until(lambda: "reach this gateway now" in caplog.text)
+    assert reachable(second.path)
+    assert caplog.text.count("another gateway listens there") == 1, "however often it was tried"
+    assert stat.S_IMODE(second.path.stat().st_mode) == 0o600
+    await second.aclose()
+    assert sockets(tmp_path) == []
+
+
+async def test_it_goes_to_the_one_that_has_the_database(tmp_path: Path) -> None:
+    asked: list[bool] = []
+    locked = True
+
+    def elsewhere() -> bool:
+        asked.append(locked)
+        return locked
+
+    first = LocalSocket(tmp_path / "x", nothing, Server())
+    second = LocalSocket(tmp_path / "x", nothing, Server(), elsewhere=elsewhere, again=0.001)
+    await first.start()
+    await second.start()
+    await first.aclose()
+    await until(lambda: len(asked) > 5)
+    assert sockets(tmp_path) == []
+    locked = False
+    await until(lambda: reachable(second.path))
+    await second.aclose()
+
+
+async def test_one_that_never_came_to_listen_ends_too(tmp_path: Path) -> None:
+    async with case(tmp_path, **USAGE) as it:
+        second = LocalSocket(tmp_path / "usage.duckdb", nothing, Server())
+        await second.start()
+        await second.aclose()
+        await second.aclose()
+        assert it.running.app.socket is not None
+        assert reachable(it.running.app.socket.path)
+
+
+def test_a_second_gateway_answers_once_the_first_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "spangate.yaml").write_text("providers: {s: {kind: scripted}}\nmodels: {fast: {targets: [{provider: s}]}}\n")
+    with running("serve", "--port", "0", folder=tmp_path) as first:
+        first.until("export OPENAI_BASE_URL")
+        with running("serve", "--port", "0", folder=tmp_path) as second:
+            second.until("another gateway listens there")
+            asked = spangate("sql", "SELECT 1 AS n", folder=tmp_path)
+            assert (asked.code, asked.out) == (0, "n\n1\n")
+            first.send(signal.SIGKILL)
+            second.until("reach this gateway now")
+            asked = spangate("sql", "SELECT 2 AS n", folder=tmp_path)
+            assert (asked.code, asked.out, asked.err) == (0, "n\n2\n", "")
+            told = spangate("doctor", folder=tmp_path)
+            assert "spangate.duckdb is written by the gateway that runs" in told.out
+            second.send(signal.SIGTERM)
+            assert second.end().code == 0
+    assert sockets(tmp_path) == []
 
 
 async def test_it_takes_away_nothing_that_is_not_its_own(tmp_path: Path) -> None:

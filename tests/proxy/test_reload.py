@@ -15,7 +15,7 @@ from time import monotonic
 import pytest
 
 from spangate.proxy import keys_file
-from spangate.proxy.config import Config, Kinds, from_environment, load
+from spangate.proxy.config import Config, Kinds, again, from_environment, load
 from spangate.proxy.mistakes import ConfigMistakes, Mistake
 from spangate.proxy.reload import Reload
 
@@ -37,11 +37,12 @@ class Gateway:
         self.refusals: list[list[str]] = []
         self.rekeyed: list[Config] = []
         self.fault = ""
-        self.reload = Reload(self.load(), load=self.load, apply=self.apply, refused=self.refused, rekey=self.rekeyed.append)
+        first = load(path, environ=environ, kinds=KINDS)
+        self.reload = Reload(first, load=self.load, apply=self.apply, refused=self.refused, rekey=self.rekeyed.append)
 
     def load(self) -> Config:
         self.loads += 1
-        return load(self.path, environ=self.environ, kinds=KINDS)
+        return again(self.reload.config, environ=self.environ, kinds=KINDS)
 
     def apply(self, config: Config) -> None:
         if self.fault:

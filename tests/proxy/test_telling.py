@@ -101,3 +101,15 @@ def test_a_variable_that_cannot_be_used_is_named() -> None:
 @pytest.mark.parametrize(("model", "name"), [("fast", "fast"), ("small-1", "small-1"), ("echo-7", "echo-*"), ("made-up", "_other")])
 def test_metrics_know_models_by_the_names_of_the_configuration(model: str, name: str) -> None:
     assert models_of(config()).named(model) == name
+
+
+def test_what_cannot_be_used_of_the_environment_is_logged_once_and_not_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    key = "sk-CANARY-0123456789"
+    names = ("OTEL_TRACES_SAMPLER", "OTEL_BSP_SCHEDULE_DELAY", "OTEL_METRIC_EXPORT_INTERVAL")
+    told(NO_ROWS, **dict.fromkeys(names, key))
+    assert [[name for name in names if name in message] for message in caplog.messages] == [[name] for name in names]
+    assert all(message.rpartition(": ")[2].endswith(" it is") for message in caplog.messages)
+    assert key not in caplog.text
+    caplog.clear()
+    told(NO_ROWS, OTEL_TRACES_SAMPLER="traceidratio", OTEL_TRACES_SAMPLER_ARG="0.5", OTEL_METRIC_EXPORT_INTERVAL="")
+    assert caplog.messages == []

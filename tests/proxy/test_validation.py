@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from spangate.policies.terms import When
 from spangate.proxy.document import read
 from spangate.proxy.validation import WORDS, known_keys, mistakes_of
 
@@ -79,3 +80,31 @@ def test_known_keys_come_from_the_schema() -> None:
 
 def test_no_words_of_ours_quote_the_input() -> None:
     assert not any("{input" in words for words in WORDS.values())
+
+
+class Conditional(BaseModel):
+    when: When = "true"
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("when: modl == 'a'", ["1:7"]),
+        ("when: \"modl == 'a'\"", ["1:8"]),
+        ("when: 'team == ''a'' && modl == ''b'''", ["1:25"]),
+        ('when: "team == \\"a\\" && modl == \\"b\\""', ["1:25"]),
+        ("when: |\n  team == 'a'\n    && modl == 'b'", ["3:8"]),
+        ("when: >-\n  team == 'a'\n  && modl == 'b'\n  && usr == 'c'", ["3:6", "4:6"]),
+        ("when: team == 'a' &&\n  modl == 'b'", ["2:3"]),
+        ('when: \'team == "a" &&\n  modl == "b"\'', ["2:3"]),
+        ("{when: stream && modl == 'a' && usr == 'b'}", ["1:18", "1:33"]),
+        ("when: modl == '${NAME}'", ["1:7"]),
+    ],
+)
+def test_what_is_wrong_in_a_condition_has_its_place_in_the_file(text: str, places: list[str]) -> None:
+    document = read(text, "f", {"NAME": "x"})
+    with pytest.raises(ValidationError) as raised:
+        Conditional.model_validate(document.plain())
+    found = mistakes_of(raised.value, document, Conditional.model_json_schema())
+    assert [f"{mistake.line}:{mistake.column}" for mistake in found] == places
+    assert {mistake.path for mistake in found} == {"when"}

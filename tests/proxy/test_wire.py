@@ -69,7 +69,7 @@ def test_each_operation_has_its_content(op: Op, content: dict[str, Any]) -> None
 
 UNREADABLE = [("model", 5), ("model", ""), ("model", "x" * 513), ("messages", "hi"), ("stream", 1), ("n", 1.5), ("n", True)]
 UNREADABLE += [("max_tokens", -1), ("max_completion_tokens", "9"), ("stream_options", [])]
-UNREADABLE += [("stream_options", {"include_usage": True, "x": ["[],"] * 20_000}), ("model", "x" * 70_000)]
+UNREADABLE += [("stream_options", {"include_usage": True, "x": ["[],"] * 1000}), ("model", "x" * 70_000)]
 
 
 @pytest.mark.parametrize(("field", "value"), UNREADABLE)

@@ -13,10 +13,11 @@ import pytest
 from spangate.call.events import Usage
 from spangate.call.seen import Seen
 from spangate.exporters import semconv
+from spangate.exporters.gathered import TOGETHER
 from spangate.exporters.metrics import openmetrics
 from spangate.exporters.metrics.batches import MANY
 from spangate.exporters.metrics.measures import Measures
-from spangate.exporters.metrics.measuring import AT_ONCE, QUEUE, Measuring, measuring
+from spangate.exporters.metrics.measuring import QUEUE, Measuring, measuring
 from spangate.exporters.metrics.metrics import Metrics
 from spangate.exporters.metrics.model_names import ModelNames
 from spangate.exporters.metrics.sources import Sources
@@ -57,15 +58,14 @@ def test_many_kinds_do_not_wait_until_somebody_looks() -> None:
     assert value(recorder.collect(), semconv.REQUEST_OVERHEAD) == MANY + 50
 
 
-def test_what_ends_while_somebody_looks_waits_and_is_measured_with_the_next(made: Made) -> None:
+def test_enough_calls_are_measured_without_anybody_who_looks(made: Made) -> None:
     recorder = made()
-    with recorder._lock:
-        for _ in range(AT_ONCE + 1):
-            recorder.record(call())
-    assert len(recorder._queue) == AT_ONCE + 1
+    for _ in range(TOGETHER - 1):
+        recorder.record(call())
+    assert len(recorder._gathered) == TOGETHER - 1
     recorder.record(call())
-    assert len(recorder._queue) == 1
-    assert value(recorder.collect(), semconv.REQUESTS) == AT_ONCE + 2
+    assert len(recorder._gathered) == 0
+    assert value(recorder.collect(), semconv.REQUESTS) == TOGETHER
 
 
 def test_none_is_lost_or_counted_twice_while_others_look(made: Made) -> None:
@@ -88,9 +88,8 @@ def test_none_is_lost_or_counted_twice_while_others_look(made: Made) -> None:
 def test_a_full_queue_loses_its_oldest_and_says_so() -> None:
     metrics = Metrics()
     recorder = Measuring(metrics, Measures(metrics, KNOWN), queue=10)
-    with recorder._lock:  # somebody looks
-        for _ in range(30):
-            recorder.record(call())
+    for _ in range(30):  # fewer than are measured together
+        recorder.record(call())
     found = recorder.collect()
     assert value(found, semconv.REQUESTS) == 10
     assert value(found, semconv.TELEMETRY_DROPPED, {"signal": "metrics", "reason": "queue_full"}) == 20

@@ -113,7 +113,7 @@ def test_certificates() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("PROTOCOL", "http/json", "OTEL_EXPORTER_OTLP_PROTOCOL='http/json': must be http/protobuf or grpc"),
+        ("PROTOCOL", "http/json", "OTEL_EXPORTER_OTLP_PROTOCOL: must be http/protobuf or grpc"),
         ("ENDPOINT", "collector", "OTEL_EXPORTER_OTLP_ENDPOINT: must be an address such as http://127.0.0.1:4318"),
         ("TRACES_ENDPOINT", "nowhere", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: must be an address such as http://127.0.0.1:4318"),
     ],
@@ -126,13 +126,19 @@ def test_what_cant_be_used_at_all(name: str, value: str, told: str) -> None:
 
 def test_what_is_wrong_is_told_and_takes_its_default() -> None:
     environ = {f"{BASE}ENDPOINT": "http://c", f"{BASE}TIMEOUT": "soon", f"{BASE}COMPRESSION": "br", "OTEL_PROPAGATORS": "tracecontext,b3"}
-    found = config(environ | {"OTEL_TRACES_SAMPLER": "magic", "OTEL_BSP_SCHEDULE_DELAY": "x"})
+    found = config(environ | {"OTEL_TRACES_SAMPLER": "magic", "OTEL_BSP_SCHEDULE_DELAY": "x", "OTEL_METRIC_EXPORT_INTERVAL": "1m"})
     assert found.traces.target is not None
     assert (found.traces.target.timeout, found.traces.target.compression, found.delay) == (10.0, "none", 1.0)
     assert found.propagators == {"tracecontext"}
     told = "\n".join(found.told)
-    for name in ("TIMEOUT", "COMPRESSION", "PROPAGATORS", "SAMPLER", "SCHEDULE_DELAY"):
+    for name in ("TIMEOUT", "COMPRESSION", "PROPAGATORS", "SAMPLER", "SCHEDULE_DELAY", "OTEL_METRIC_EXPORT_INTERVAL can't be used: 60 s"):
         assert name in told
+
+
+def test_an_argument_without_a_sampler_is_told() -> None:
+    found = config({"OTEL_TRACES_SAMPLER_ARG": "0.1"})
+    assert found.told == ("OTEL_TRACES_SAMPLER_ARG means nothing without OTEL_TRACES_SAMPLER=traceidratio: 1 it is",)
+    assert found.sampling.bound == 2**64
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])

@@ -43,13 +43,3 @@ def test_a_long_one_rests_between_slices() -> None:
         pace.rest()
     assert time.perf_counter() - began > 0.045
 
-
-def test_in_a_hurry_slices_are_longer() -> None:
-    def rests(*, hurry: bool) -> float:
-        pace, began = Pace(slice=0.0, breath=0.002), time.perf_counter()
-        for _ in range(8):
-            time.sleep(0.0005)
-            pace.rest(hurry=hurry)
-        return time.perf_counter() - began
-
-    assert rests(hurry=True) < rests(hurry=False)

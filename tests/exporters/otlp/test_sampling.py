@@ -41,7 +41,10 @@ def test_its_heads_are_the_sdks(name: str, argument: str | None, trace_id: int, 
         theirs = sdk._get_from_env_or_default()
     ours, wrong = named(name, argument)
     assert ours.head(trace_id, parent=flag is not None, flag=bool(flag)) == by_the_sdk(theirs, trace_id, flag)
-    assert bool(wrong) == (NAMES[name] == "traceidratio" and not usable(argument))
+    if NAMES[name] == "traceidratio":
+        assert bool(wrong) == (not usable(argument))
+    else:
+        assert bool(wrong) == bool(argument), "the SDK says nothing of an argument that nobody reads"
 
 
 def usable(argument: str | None) -> bool:
@@ -60,7 +63,19 @@ def test_a_ratio_keeps_the_traces_that_the_sdk_keeps(ratio: float, trace_id: int
 def test_an_unknown_sampler_is_the_default() -> None:
     sampling, wrong = named("jaeger_remote", None)
     assert sampling == Sampling()
-    assert "jaeger_remote" in wrong
+    assert wrong == [f"OTEL_TRACES_SAMPLER must be one of {', '.join(NAMES)}: parentbased_always_on it is"]
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "told"),
+    [
+        ("traceidratio", "sk-CANARY", "OTEL_TRACES_SAMPLER_ARG is no ratio between 0 and 1: every trace is sampled"),
+        ("parentbased_traceidratio", None, "OTEL_TRACES_SAMPLER_ARG must be a ratio between 0 and 1: every trace is sampled"),
+        ("always_on", "sk-CANARY", "OTEL_TRACES_SAMPLER_ARG means nothing to always_on"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_told_without_its_text(name: str, argument: str | None, told: str) -> None:
+    assert named(name, argument)[1] == [told]
 
 
 KEEPING = Sampling(bound=0, refused=True, failed=True, slower=0.5)

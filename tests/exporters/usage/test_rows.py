@@ -5,10 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from spangate.call.events import Usage
 from spangate.call.seen import Seen
+from spangate.exporters.traces.attempts import span
 from spangate.exporters.usage import spool_lines
 from spangate.exporters.usage.prices import Prices
 from spangate.exporters.usage.rows import MOST, Rows
@@ -22,11 +24,15 @@ PRICES = Prices()
 TOKENS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 
 
-def rows_of(seen: Seen, prices: Prices = PRICES) -> Rows:
+def line_of(seen: Seen) -> Closing:
     line = spool_lines.read(spool_lines.closing(seen)[:-1])
     assert isinstance(line, Closing)
+    return line
+
+
+def rows_of(seen: Seen, prices: Prices = PRICES, line: Closing | None = None) -> Rows:
     rows = Rows(prices)
-    rows.add(line)
+    rows.add(line or line_of(seen))
     return rows
 
 
@@ -112,6 +118,35 @@ def test_where_a_provider_says_nothing_it_is_estimated(fields: dict[str, Any], u
 def test_what_was_refused_or_never_sent_used_nothing(fields: dict[str, Any]) -> None:
     row = one(fields, outcome="failed", status=502)
     assert (tokens(row), row["usage_source"], row["attempts"]) == ((None,) * 5, "none", 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"error_type": "429", "status": 429}, "429"),
+        ({"error_type": "upstream_timeout"}, "timeout"),
+        ({"error_type": "upstream_unreachable"}, "connection_error"),
+        ({"error_type": "upstream_error"}, "invalid_response"),
+        ({"error_type": "upstream_error", "first_content": 500.2}, "stream_interrupted"),
+        ({"error_type": "a provider's own words"}, "_OTHER"),
+        ({"error_type": "429", "outcome": "cancelled"}, ""),
+    ],
+)
+def test_an_attempt_says_the_word_of_its_span(fields: dict[str, Any], word: str) -> None:
+    seen = call()
+    made = attempt(seen, **{"outcome": "error", "status": None} | fields)
+    assert [row["error_type"] for row in attempt_rows(seen)] == [word]
+    assert span(seen, made, None, {}).attributes.get("error.type", "") == word
+
+
+def test_a_line_of_an_earlier_version_says_it_too() -> None:
+    seen = call()
+    attempt(seen, outcome="error", status=None, error_type="upstream_timeout")
+    line = line_of(seen)
+    old = msgspec.structs.replace(line.attempts[0], error_type="upstream_unreachable")
+    [row] = rows_of(seen, line=msgspec.structs.replace(line, attempts=[old])).attempts
+    told = named(ATTEMPTS, row)
+    assert (told["error_type"], told["input_tokens"]) == ("connection_error", None)
 
 
 @pytest.mark.fault("USE-12")

@@ -99,6 +99,15 @@ def test_the_order_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_what_a_policy_says_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    rule = "access: {models: [fast], tools: {deny: [rm]}, max: {max_tokens: 20k}, mode: shadow, when: stream}"
+    write(GOOD.partition("policies")[0] + f"defaults: {{policies: [{rule}]}}\n")
+    assert check(None, Format.text, {}, verbose=True) == 0
+    assert capsys.readouterr().out.splitlines()[3] == (
+        "   10 access       models: fast  tools: {allow: *, deny: rm}  max: {max_tokens: 20k}  mode: shadow  when: stream"
+    )
+
+
 def test_the_order_of_policies_without_teams(capsys: pytest.CaptureFixture[str]) -> None:
     write(GOOD.partition("policies")[0])
     assert check(None, Format.text, {}, verbose=True) == 0

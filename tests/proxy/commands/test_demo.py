@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,22 @@ def test_one_that_is_kept_answers_until_a_signal_comes(number: signal.Signals, t
         program.send(number)
         ended = program.end()
     assert (ended.code, ended.err, ended.out.splitlines()[-1]) == (0, "", "Ended, and left nothing behind.")
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("arguments", [("demo", "--keep"), ("demo",)], ids=" ".join)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whoever_cannot_wait_ends_it_no_worse(arguments: tuple[str, ...], number: signal.Signals, tmp_path: Path) -> None:
+    """One signal after the other, until it has ended."""
+    with running(*arguments, folder=tmp_path) as program:
+        program.until("goes on: calls are shown" if "--keep" in arguments else "A tool call", stdout=True)
+        ended = None
+        while ended is None:
+            program.send(number)
+            with suppress(subprocess.TimeoutExpired):
+                ended = program.end(0.002)
+    code = 0 if "--keep" in arguments else 130 if number == signal.SIGINT else 143
+    assert (ended.code, ended.err) == (code, "")
     assert left_in(tmp_path) == []
 
 

@@ -115,7 +115,7 @@ def test_what_was_lost_is_counted() -> None:
     assert [each.level for each in told] == ["warning"] * 3
     assert [each.told for each in told] == [
         "12 items of traces since it started (queue full)",
-        "1 line of usage since it started",
-        "3 rows that the database refused",
+        "the rows of 1 call since it started",
+        "3 lines of usage that were broken, or that the database refused",
     ]
     assert [each.words for each in losses(READY)] == ["nothing since it started"]

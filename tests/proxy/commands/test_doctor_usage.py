@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
+import pytest
 
+from spangate.exporters.usage import segments
 from spangate.exporters.usage.schema import MIGRATIONS
 from spangate.exporters.usage.settings import Usage
 from spangate.exporters.usage.store import Store
 from spangate.proxy.commands.doctor_findings import Finding
 from spangate.proxy.commands.doctor_gateway import Gateway
-from spangate.proxy.commands.doctor_usage import disk, spooled, standing, unwritable, usage
+from spangate.proxy.commands.doctor_usage import disk, file_system_of, remote, spooled, standing, unwritable, usage
 
 from program import left_in
 
@@ -86,7 +88,19 @@ def test_another_process_has_it(tmp_path: Path) -> None:
     with held(tmp_path / "usage.duckdb") as pid:
         told = found(tmp_path)["database"]
         assert (told.level, f"held by process {pid}" in told.told) == ("problem", True)
+        assert "leave a gateway alone" in told.mend
         assert found(tmp_path, other=Gateway("http://127.0.0.1:8484", RUNS.told))["database"].level == "ok"
+
+
+def test_a_gateway_that_nobody_finds_has_it(tmp_path: Path) -> None:
+    (spool := tmp_path / "usage.duckdb.spool").mkdir()
+    lease = segments.Lease(spool, f"{1:016x}-{2:08x}")
+    with held(tmp_path / "usage.duckdb") as pid:
+        told = found(tmp_path)["database"]
+        assert told.level == "ok"
+        assert told.words.endswith(f"process {pid}, as by a gateway that writes the spool and listens elsewhere")
+        lease.release()
+        assert found(tmp_path)["database"].level == "problem"
 
 
 def test_a_gateway_that_runs_tells_itself(tmp_path: Path) -> None:
@@ -127,3 +141,30 @@ def test_what_could_not_be_read(tmp_path: Path) -> None:
 def test_room_on_the_disk() -> None:
     assert [disk(Path("x"), free).level for free in (5 << 30, 500 << 20, 50 << 20)] == ["ok", "warning", "problem"]
     assert disk(Path("x"), 50 << 20).told == "50 MiB free where x lies"
+
+
+MOUNTS = """\
+22 1 0:21 / / rw,relatime - ext4 /dev/sda1 rw
+23 22 0:22 / {folder}/far rw,relatime shared:1 - ext4 /dev/sdb1 rw
+24 23 0:23 / {folder}/far rw,relatime shared:1 - nfs4 server:/rows rw
+25 22 0:24 / {folder}/a\\040b rw,relatime - fuse.sshfs host: rw
+26 22 0:25 / {folder}/farther rw,relatime - xfs /dev/sdc1 rw
+a line of another shape
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("far/x.spool", "nfs4"), ("far", "ext4"), ("farther/x", "xfs"), ("a b/deep/er/x", "fuse.sshfs"), ("x", "ext4")]
+)
+def test_which_file_system_a_path_is_on(path: str, kind: str, tmp_path: Path) -> None:
+    for name in ("far", "farther", "a b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mounts").write_text(MOUNTS.format(folder=tmp_path))
+    assert file_system_of(tmp_path / path, tmp_path / "mounts") == kind
+    assert file_system_of(tmp_path / path, tmp_path / "none") == ""
+
+
+@pytest.mark.parametrize(("kind", "told"), [("nfs4", 1), ("cifs", 1), ("fuse.s3fs", 1), ("ext4", 0), ("overlay", 0), ("tmpfs", 0), ("", 0)])
+def test_what_others_serve_may_hang(kind: str, told: int) -> None:
+    findings = list(remote(Path("x.spool"), kind))
+    assert [(each.level, f"lies on {kind}" in each.told) for each in findings] == [("warning", True)] * told

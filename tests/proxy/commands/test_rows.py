@@ -56,6 +56,16 @@ def test_what_callers_wrote_moves_no_cursor() -> None:
     assert "[red]" in shown(answer(["[red]"], a="VARCHAR"), 80)
 
 
+def test_names_of_columns_move_no_cursor_either() -> None:
+    name = "\x1b]0;x\x07\x9b2J\u202ea"
+    found = answer(["x"], **{name: "VARCHAR", "plain": "VARCHAR"})
+    found.rows[0].append("y" * 60)
+    for text in ("\n".join(rows.table(found)), rows.as_csv(found), shown(found, 120), shown(found, 30), rows.as_json(found)):
+        assert [char for char in text if char in "\x1b\x07\x9b"] == [], text
+    assert next(rows.table(found)) == "?]0;x??2J?a  plain"
+    assert rows.as_csv(found).splitlines()[0] == "?]0;x??2J?a,plain"
+
+
 def test_csv_is_read_back() -> None:
     read = list(csv.reader(io.StringIO(rows.as_csv(answer()))))
     assert read == [

@@ -82,6 +82,25 @@ def test_what_is_kept_is_for_its_user_alone(tmp_path: Path) -> None:
         assert gateway.end().code == 0
 
 
+def test_a_configuration_from_a_pipe_is_read_once(tmp_path: Path) -> None:
+    command = [*PROGRAM, "serve", "--port", "0", "-c", "/dev/stdin"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path), encoding="utf-8", bufsize=1, **pipes) as popen:  # type: ignore[call-overload]
+        popen.stdin.write(YAML)
+        popen.stdin.close()
+        popen.stdin = None
+        gateway = Process(popen)
+        assert ask(address(gateway)) == "Hello there"
+        gateway.send(signal.SIGHUP)
+        gateway.until("is in use")
+        gateway.send(signal.SIGTERM)
+        ended = gateway.end()
+    assert (ended.code, ended.err) == (0, "")
+    assert "  file     /dev/stdin, a pipe that was read once\n" in gateway.heard
+    assert [line for line in gateway.heard if "ERROR" in line or "WARNING" in line] == []
+    assert left_in(tmp_path) == ["spangate.duckdb", "spangate.duckdb.spool"]
+
+
 def test_one_interrupt_drains_and_a_second_ends_at_once(tmp_path: Path) -> None:
     write(tmp_path)
     with running("serve", "--port", "0", folder=tmp_path) as gateway:

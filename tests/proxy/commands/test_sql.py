@@ -77,11 +77,19 @@ async def test_csv_and_json_to_a_pipe_and_to_files(tmp_path: Path) -> None:
 
 async def test_a_terminal_gets_a_table_and_no_commands_of_callers(tmp_path: Path) -> None:
     await kept(tmp_path)
-    for arguments in ([], ["--format", "csv"], ["--format", "json"]):
-        ran = on_a_terminal("sql", 'SELECT team, "user" FROM calls', *arguments, folder=tmp_path)
+    for arguments in ([], ["--format", "csv"], ["--format", "json"], ["-o", "/dev/stdout"], ["--format", "csv", "-o", "/dev/stdout"]):
+        ran = on_a_terminal("sql", 'SELECT team, "user", 1 AS "\x1b[2J\x1b]0;x\x07" FROM calls', *arguments, folder=tmp_path)
         assert ran.code == 0
         assert "search" in ran.out
         assert "\x1b[2J" not in ran.out
+        assert "\x1b]" not in ran.out
+
+
+async def test_a_pipe_to_a_terminal_gets_no_commands_in_its_head(tmp_path: Path) -> None:
+    await kept(tmp_path)
+    for arguments in ([], ["--format", "csv"], ["--format", "json"]):
+        ran = ask(tmp_path, 'SELECT 1 AS "\x1b[2J"', *arguments)
+        assert (ran.code, "\x1b" in ran.out) == (0, False)
 
 
 async def test_parameters(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,21 @@ def test_what_cannot_be_read_at_all(tmp_path: Path) -> None:
         written(tmp_path / "gate.yaml", {})
     with pytest.raises(ConfigMistakes, match="there is no such file"):
         written(tmp_path / "other.yaml", {})
+
+
+def test_what_never_ends(tmp_path: Path) -> None:
+    with pytest.raises(ConfigMistakes, match="can't be read: it is neither a file nor a pipe"):
+        written(Path("/dev/zero"), {})
+
+
+def test_a_pipe_is_in_the_working_folder() -> None:
+    ours, theirs = os.pipe()
+    os.write(theirs, b"usage: {path: u.duckdb}\n")
+    os.close(theirs)
+    found = written(Path(f"/dev/fd/{ours}"), {})
+    os.close(ours)
+    assert found is not None
+    assert (found.usage.path, found.folder, found.keys_path) == ("u.duckdb", Path(), Path("spangate.keys.yaml"))
 
 
 def test_no_file_is_no_mistake_unless_one_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

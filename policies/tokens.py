@@ -1,0 +1,186 @@
+"""How many tokens a call will be, before anybody knows: its input by its bytes, its output by what is usual; both mended by what
+providers report.
+
+    estimate = tokens.input(call)          # at once, on the loop
+    hold(estimate.upper + tokens.output(team, model))
+    tokens.learn(call, usage, estimate)    # once the provider has told
+
+`count` is exact where a vocabulary is to be had, and takes its time in a thread. One `Tokens` a process: what it learnt outlives a
+reload. It holds numbers alone, and not more of them than there is room for, whatever models are asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from ..call.body import Body
+from ..call.call import Call
+from ..call.events import Usage
+from .calibration import ROOM, Kept, Ratio, Usual
+from .content import content_of, look_at
+from .counting import countable, counted
+from .vocabulary import Vocabulary, count, encoding_of
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+T = TypeVar("T")
+
+FEW = 8  # answers of a team and model from which on they say what is usual
+UNKNOWN_OUTPUT = 1024  # tokens of an answer of which nothing is known
+LONGEST_TEXT = 4 << 20  # characters that are counted
+MOST_WAITING = 64  # counts at once; who comes then is told nothing, and goes by the estimate
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """The input of a call, in tokens: what it will most likely be, and what it hardly ever exceeds: never less than a token for each
+    four bytes of its text."""
+
+    expected: int
+    upper: int
+
+
+class Errors(msgspec.Struct):
+    """How good estimates were so far, in tokens: of `calls`, all that was `estimated` and `used`, and the part of `used` that was
+    `beyond` an upper estimate."""
+
+    calls: int = 0
+    estimated: int = 0
+    used: int = 0
+    beyond: int = 0
+
+    def add(self, estimated: int, used: int, most: int) -> float:
+        self.calls += 1
+        self.estimated += estimated
+        self.used += used
+        self.beyond += max(used - most, 0)
+        return (estimated - used) / max(used, 1)
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """By how much the estimates of one call missed, as a share of what was used: 0.5 is half as much again, -0.5 half of it. None: the
+    provider didn't tell."""
+
+    input: float | None = None
+    output: float | None = None
+
+
+class Tokens:
+    """Estimates that learn. Made on first need: its vocabularies, and a thread to count in."""
+
+    def __init__(self, vocabulary: Vocabulary | None = None, *, room: int = ROOM) -> None:
+        self._vocabulary = vocabulary or Vocabulary()
+        self._ratios = Kept(partial(Ratio, 1.0, 1 / 8), room)
+        self._usual = Kept(Usual, room)
+        self._thread: ThreadPoolExecutor | None = None
+        self._waiting = 0
+        self._unknown = Ratio(1.0, 1 / 8)
+        self.input_errors = Errors()
+        self.output_errors = Errors()
+
+    # estimates
+
+    def input(self, call: Call) -> Estimate:
+        """What `call` will be, for its target if that is chosen, else by the name that was asked for."""
+        content, ratio = content_of(call), self._ratio(call)
+        other = content.other_tokens(call.target.model if call.target else call.model)
+        text = content.text_tokens
+        return Estimate(expected=ceil(text * ratio.mean) + other, upper=ceil(text * max(ratio.upper, 1.0)) + other)
+
+    def output(self, team: str, model: str, *, share: float = 0.95) -> int:
+        """What one answer (of `n`) to this team by the model of this name usually stays within; `share` of them do."""
+        for name in ((team, model), ("", model)):
+            usual = self._usual.get(*name)
+            if usual is not None and usual.known >= FEW:
+                return usual.below(share)
+        return UNKNOWN_OUTPUT
+
+    def _ratio(self, call: Call) -> Ratio:
+        target = call.target
+        names = ((target.provider, target.model), (target.provider,)) if target else (("", call.model),)
+        return next((ratio for name in names if (ratio := self._ratios.get(*name)) and ratio.known), self._unknown)
+
+    # what was so
+
+    def learn(self, call: Call, usage: Usage, estimate: Estimate | None = None, *, cut: bool = False) -> Missed:
+        """`usage` is what the provider told of `call`, which went to its target. `estimate`: what was held for it. `cut`: the answer ended
+        where its cap was, so that it would have been longer: else a cap made of what is usual could only shrink."""
+        if usage.source != "provider":
+            return Missed()
+        missed_input = missed_output = None
+        if usage.unknown != "input":
+            held = estimate or self.input(call)
+            missed_input = self.input_errors.add(held.expected, usage.input, held.upper)
+            self._learn_input(call, usage.input)
+        if usage.unknown != "output" and call.op != "embeddings":
+            each = ceil(usage.output / max(call.head.n, 1))
+            usual = self.output(call.caller.team, call.model)
+            missed_output = self.output_errors.add(usual, each, usual)
+            for name in {(call.caller.team, call.model), ("", call.model)}:
+                if known := self._usual.at(*name):
+                    known.learn(each * 2 if cut else each)
+        return Missed(missed_input, missed_output)
+
+    def _learn_input(self, call: Call, used: int) -> None:
+        content, target = content_of(call), call.target
+        if not content.plain:
+            return  # the tables' error is not the text's
+        names = [("", call.model), *(((target.provider, target.model), (target.provider,)) if target else ())]
+        for name in names:
+            if ratio := self._ratios.at(*name):
+                ratio.learn(content.text_tokens, used)
+
+    # counts
+
+    async def count(self, call: Call) -> int | None:
+        """The input of `call`, text and tools by the vocabulary of its model; None where it can't be counted: it is too long, too much
+        of it waits already, or there is no vocabulary."""
+        await look_at(call)
+        model = call.target.model if call.target else call.model
+        found = await self._in_thread(partial(_counted, self._vocabulary, call.body, model))
+        return None if found is None else found + content_of(call).other_tokens(model)
+
+    async def count_text(self, text: str, model: str) -> int | None:
+        """A text alone, such as that of an answer."""
+        return await self._in_thread(partial(_counted_text, self._vocabulary, text, model)) if len(text) <= LONGEST_TEXT else None
+
+    async def _in_thread(self, work: Callable[[], T]) -> T | None:
+        if self._waiting >= MOST_WAITING:
+            return None
+        self._thread = self._thread or ThreadPoolExecutor(1, "tokens")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """No more counts; those that wait are given up."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread = None
+
+
+def _counted(vocabulary: Vocabulary, body: Body, model: str) -> int | None:
+    if not countable(body):
+        return None
+    time.sleep(0)  # the loop's turn: to look at a long body and to decode it are two steps
+    encoding = vocabulary.load(encoding_of(model))
+    return None if encoding is None else counted(body, partial(_count, encoding))
+
+
+def _counted_text(vocabulary: Vocabulary, text: str, model: str) -> int | None:
+    encoding = vocabulary.load(encoding_of(model))
+    return None if encoding is None else count(text, encoding)
+
+
+def _count(encoding: Encoding, text: str) -> int:
+    return count(text, encoding)
