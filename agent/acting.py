@@ -14,12 +14,12 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from .decisions import BatchPlan, PermissionBehavior, PermissionDecision, Planned
-from .events import AgentEvent, ToolResultDataDeltaEvent, ToolResultEndEvent, ToolResultStartEvent, ToolResultTextDeltaEvent
+from .events import AgentEvent, ToolResultDataDeltaEvent, ToolResultEndEvent, ToolResultStartEvent, ToolResultTextDeltaEvent, shown
 from .hooks import call_through, events_through
-from .messages.blocks import Base64Source, DataBlock, TextBlock, ToolCallBlock, ToolCallState, ToolResultBlock, ToolResultState
+from .messages.blocks import DataBlock, TextBlock, ToolCallBlock, ToolCallState, ToolResultBlock, ToolResultState
 from .tools.arguments import BadArguments, read
-from .tools.chunks import ToolChunk, ToolResponse, as_chunk, joined
-from .tools.running import cut, ran
+from .tools.chunks import Joining, ToolChunk, ToolResponse, as_chunk, weight
+from .tools.running import cut, plain, ran
 from .tools.tool import ToolBase
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def _call(reply: Reply, each: Planned) -> AsyncGenerator[AgentEvent, None]
     if call.id in reply.results:
         return
     yield ToolResultStartEvent(reply_id=view.reply_id, tool_call_id=call.id, tool_call_name=call.name)
-    telling = Result(view, call)
+    telling = Result(view.reply_id, call.id, *limits(reply, call))
     if each.verdict == "answer" and each.result is not None:
         response = ToolResponse(_content(each.result), each.result.state, each.result.metadata)
     elif each.verdict == "ask":
@@ -136,14 +136,14 @@ async def _call(reply: Reply, each: Planned) -> AsyncGenerator[AgentEvent, None]
             response = refused
         else:
             call.state = ToolCallState.ALLOWED
-            pieces: list[ToolChunk] = []
+            pieces = Joining()
             async with aclosing(acted(reply, call)) as chunks:
                 async for chunk in chunks:
-                    pieces.append(chunk)
+                    pieces.add(chunk)
                     if not isinstance(chunk, ToolResponse):
                         for event in telling.events(chunk):
                             yield event
-            response = joined(pieces)
+            response = pieces.whole()
     result = _kept(reply, call, response)
     for event in telling.rest(result):
         yield event
@@ -162,6 +162,8 @@ async def _refusal(reply: Reply, call: ToolCallBlock) -> ToolResponse | None:
         arguments = tool.checked(arguments) if tool is not None else arguments
     except BadArguments as error:
         return ToolResponse.error(f"{call.name} was not run. {error}", error_type="invalid_arguments")
+    except Exception as error:  # noqa: BLE001 - the tool's own check has failed, and so has the tool
+        return ToolResponse.error(f"{call.name} failed: {_said(error)}", error_type=type(error).__name__)
     if tool is None:
         return ToolResponse.error(view.toolkit.unknown(call.name), error_type="unknown_tool")
 
@@ -221,19 +223,20 @@ async def acted(reply: Reply, call: ToolCallBlock) -> AsyncGenerator[ToolChunk, 
         if tool is None:
             yield ToolResponse.error(view.toolkit.unknown(tool_call.name), error_type="unknown_tool")
             return
-        pieces: list[ToolChunk] = []
+        pieces, whole = Joining(), False
         try:
             arguments = read_arguments(tool, tool_call.input)
             injected = {"_agent_state": view.state} if tool.is_state_injected else {}
             async with aclosing(ran(tool, {**arguments, **injected})) as chunks:
                 async for chunk in chunks:
-                    pieces.append(chunk)
+                    pieces.add(chunk)
+                    whole = isinstance(chunk, ToolResponse)
                     yield chunk
         except Exception as error:
             failed.append(error)
             raise
-        if not pieces or not isinstance(pieces[-1], ToolResponse):
-            yield joined(pieces)
+        if not whole:
+            yield pieces.whole()
 
     try:
         async with aclosing(events_through(view.hooks, "on_acting", view, {"tool_call": call}, core)) as chunks:
@@ -250,12 +253,17 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
+def limits(reply: Reply, call: ToolCallBlock) -> tuple[int, int]:
+    """How many characters of text, and of base64, of this call's result go to the model."""
+    tool, config = reply.tool(call.name), reply.view.context_config
+    own = tool.result_limit if tool is not None else None
+    return config.tool_result_limit if own is None else own, config.tool_data_limit
+
+
 def _kept(reply: Reply, call: ToolCallBlock, response: ToolResponse) -> ToolResultBlock:
     """The result, cut to size, where the loop finds it."""
-    tool = reply.tool(call.name)
-    limit = tool.result_limit if tool is not None and tool.result_limit is not None else reply.view.context_config.tool_result_limit
-    content, removed = cut(response.content, limit)
-    metadata = {**response.metadata, "truncated": removed} if removed else dict(response.metadata)
+    content, removed = cut(response.content, *limits(reply, call))
+    metadata = plain(response.metadata) | ({"truncated": removed} if removed else {})
     state = ToolResultState.SUCCESS if response.state is ToolResultState.RUNNING else response.state
     only_text = len(content) == 1 and isinstance(content[0], TextBlock)
     output: Any = content[0].text if only_text and isinstance(content[0], TextBlock) else content or ""
@@ -268,9 +276,9 @@ def _kept(reply: Reply, call: ToolCallBlock, response: ToolResponse) -> ToolResu
 class Result:
     """Tells one tool's pieces as events; at most as much as goes to the model."""
 
-    def __init__(self, view: ReplyView, call: ToolCallBlock) -> None:
-        self._reply_id, self._call_id = view.reply_id, call.id
-        self._left = view.context_config.tool_result_limit
+    def __init__(self, reply_id: str, call_id: str, limit: int, data_limit: int) -> None:
+        self._reply_id, self._call_id = reply_id, call_id
+        self._left, self._data_left = limit, data_limit
         self._told = False
 
     def events(self, chunk: ToolChunk) -> list[AgentEvent]:
@@ -285,15 +293,9 @@ class Result:
         if isinstance(block, TextBlock):
             text, self._left = block.text[: max(self._left, 0)], self._left - len(block.text)
             return [ToolResultTextDeltaEvent(reply_id=self._reply_id, tool_call_id=self._call_id, delta=text)] if text else []
-        source = block.source
-        data, url = (source.data, None) if isinstance(source, Base64Source) else (None, source.url)
-        return [
-            ToolResultDataDeltaEvent(
-                reply_id=self._reply_id,
-                tool_call_id=self._call_id,
-                block_id=block.id,
-                media_type=source.media_type,
-                data=data,
-                url=url,
-            )
-        ]
+        self._data_left -= weight(block)
+        if self._data_left < 0:
+            self._data_left += weight(block)
+            return []
+        where = shown(block.source)
+        return [ToolResultDataDeltaEvent(reply_id=self._reply_id, tool_call_id=self._call_id, block_id=block.id, **where)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 from weakref import WeakSet
 
 from .hooks import Hooks
@@ -50,12 +51,12 @@ class Agent:
         those. `thread`: the conversation that replies belong to where a call names none. `deadline`: seconds that a reply may take.
 
         Raises:
-            TypeError: something given is not what it must be.
+            TypeError, ValueError: something given is not what it must be.
         """
         if model is None:
             raise TypeError(f"The agent {name!r} needs a model.")
-        if deadline is not None and not deadline > 0:
-            raise ValueError(f"deadline must be more than 0 seconds, not {deadline!r}")
+        if not tenant.strip():
+            raise ValueError(f"The agent {name!r} needs a tenant, or none given: then it is 'default'.")
         self.name = name
         self.description = description
         self.system_prompt = system_prompt
@@ -67,7 +68,9 @@ class Agent:
         self.store: Store = MemoryStore() if store is None else store
         self.thread = thread
         self.tenant = tenant
-        self.deadline = deadline
+        # Quoted, so that no tenant can be called what another's agents are kept under.
+        self._namespace = f"{quote(tenant, safe='')}/threads/{name}"
+        self.deadline = _seconds(deadline)
         self._running: WeakSet[ReplyStream] = WeakSet()
 
     @property
@@ -89,9 +92,13 @@ class Agent:
     def stream(
         self, inputs: Any = None, structured_schema: Any = None, *, thread: str | None = None, deadline: float | None = None
     ) -> ReplyStream:
-        """The same as events: `async for event in agent.stream("Hello")`."""
+        """The same as events: `async for event in agent.stream("Hello")`.
+
+        Raises:
+            ValueError: the deadline is no time.
+        """
         thread_id = thread or self.thread
-        kept = Thread(self.store, f"{self.tenant}/threads/{self.name}", thread_id) if thread_id else None
+        kept = Thread(self.store, self._namespace, thread_id) if thread_id else None
         state = AgentState(thread_id or new_id(), keys=self.hooks.keys)
         view = ReplyView(
             name=self.name,
@@ -105,8 +112,8 @@ class Agent:
             context_config=copied(self.context_config),
             interrupt=_nothing,
         )
-        view.description, view.has_thread = self.description, kept is not None
-        seconds = deadline or self.deadline
+        view.description, view.tenant, view.has_thread = self.description, self.tenant, kept is not None
+        seconds = self.deadline if deadline is None else _seconds(deadline)
         return ReplyStream(view, inputs, structured_schema, thread=kept, seconds=seconds, running=self._running)
 
     reply_stream = stream
@@ -125,15 +132,21 @@ class Agent:
     async def history(self, thread: str) -> list[Msg]:
         """What was said in a thread."""
         state = AgentState(thread)
-        await Thread(self.store, f"{self.tenant}/threads/{self.name}", thread).begin(state)
+        await Thread(self.store, self._namespace, thread).begin(state)
         return state.context
 
     async def forget(self, thread: str) -> bool:
         """Forget a thread; whether there was one."""
-        return await self.store.delete(f"{self.tenant}/threads/{self.name}", thread)
+        return await self.store.delete(self._namespace, thread)
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, {self.model!r})"
+
+
+def _seconds(deadline: float | None) -> float | None:
+    if deadline is not None and not deadline > 0:
+        raise ValueError(f"deadline must be more than 0 seconds, not {deadline!r}")
+    return deadline
 
 
 def _nothing() -> None:

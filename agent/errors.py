@@ -10,12 +10,13 @@ SpangateError
     ├── NoProgress             a reply's end was refused again and again while nothing happened
     └── NotJSON                state that can't be written down
 ProviderFault
-└── NoAnswer                   a model answered with nothing
+└── NoAnswer                   a model answered with nothing, or with what is no answer
 DeadlineExceeded               the reply took longer than it may
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ..call.errors import CallerFault, OurFault, Refused, SpangateError, UpstreamIncomplete
@@ -55,7 +56,7 @@ class NotJSON(OurFault):
 
 
 class NoAnswer(UpstreamIncomplete):
-    """A model answered with nothing at all. `usage` is what it was paid for all the same, if it said so."""
+    """A model answered with nothing at all, or with what is no answer. `usage` is what it was paid for all the same, if it said so."""
 
     usage: Any = None
 
@@ -74,3 +75,10 @@ class Conflict(OurFault):
     """Somebody else wrote first."""
 
     code = "conflict"
+
+
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled the running task. A cancellation that arrives in one that nobody cancelled comes out of something
+    that was awaited, and is a failure like any other."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -9,22 +9,38 @@ itself have no events here.
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 import msgspec
 
-from .messages.blocks import DataBlock, HintBlock, TextBlock, ToolCallBlock, ToolResultBlock, ToolResultState, new_id
+from .messages.blocks import (
+    Base64Source,
+    DataBlock,
+    HintBlock,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    ToolResultState,
+    URLSource,
+    new_id,
+)
 from .settings import ErrorInfo, FinishedReason, ReplyFinishedReason
+
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What all of them carry."""
+    """What all of them carry. `type` is the class's name in AgentScope's words: `TextBlockDeltaEvent` is a `TEXT_BLOCK_DELTA`."""
 
     type: ClassVar[str] = "EVENT"
     reply_id: str = ""
     seq: int = 0
     id: str = msgspec.field(default_factory=new_id)
     metadata: dict[str, Any] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls.type = _CAPITAL.sub("_", cls.__name__.removesuffix("Event")).upper()
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values, with its type."""
@@ -34,7 +50,6 @@ class AgentEvent(msgspec.Struct, frozen=True, kw_only=True):
 class ReplyStartEvent(AgentEvent, frozen=True, kw_only=True):
     """A reply begins. Going on after a swallowed end brings no second one."""
 
-    type: ClassVar[str] = "REPLY_START"
     name: str = ""
     session_id: str = ""
     role: str = "assistant"
@@ -43,7 +58,6 @@ class ReplyStartEvent(AgentEvent, frozen=True, kw_only=True):
 class ReplyEndEvent(AgentEvent, frozen=True, kw_only=True):
     """A reply is about to end. A middleware that does not pass it on makes the agent go on with another round."""
 
-    type: ClassVar[str] = "REPLY_END"
     session_id: str = ""
     finished_reason: ReplyFinishedReason = ReplyFinishedReason.COMPLETED
     error: ErrorInfo | None = None
@@ -52,14 +66,12 @@ class ReplyEndEvent(AgentEvent, frozen=True, kw_only=True):
 class ModelCallStartEvent(AgentEvent, frozen=True, kw_only=True):
     """The model is asked."""
 
-    type: ClassVar[str] = "MODEL_CALL_START"
     model_name: str = ""
 
 
 class ModelCallEndEvent(AgentEvent, frozen=True, kw_only=True):
     """The model has answered; `model_name` is the one that did, whoever was asked first. `cache_…` are part of `input_tokens`."""
 
-    type: ClassVar[str] = "MODEL_CALL_END"
     model_name: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
@@ -72,54 +84,51 @@ class ModelCallEndEvent(AgentEvent, frozen=True, kw_only=True):
     """The provider's own word: stop, length, tool_calls…"""
 
 
+def shown(source: Base64Source | URLSource) -> dict[str, Any]:
+    """What a piece of data says of where it is: `media_type`, and `data` or `url`."""
+    data, url = (source.data, None) if isinstance(source, Base64Source) else (None, source.url)
+    return {"media_type": source.media_type, "data": data, "url": url}
+
+
 class BlockEvent(AgentEvent, frozen=True, kw_only=True):
     """About one block of the answer."""
 
     block_id: str = ""
 
 
+class BlockDeltaEvent(BlockEvent, frozen=True, kw_only=True):
+    """A piece of the text of one block."""
+
+    delta: str = ""
+
+
 class TextBlockStartEvent(BlockEvent, frozen=True, kw_only=True):
     """A text begins."""
 
-    type: ClassVar[str] = "TEXT_BLOCK_START"
 
-
-class TextBlockDeltaEvent(BlockEvent, frozen=True, kw_only=True):
+class TextBlockDeltaEvent(BlockDeltaEvent, frozen=True, kw_only=True):
     """A piece of a text."""
-
-    type: ClassVar[str] = "TEXT_BLOCK_DELTA"
-    delta: str = ""
 
 
 class TextBlockEndEvent(BlockEvent, frozen=True, kw_only=True):
     """A text ends."""
 
-    type: ClassVar[str] = "TEXT_BLOCK_END"
-
 
 class ThinkingBlockStartEvent(BlockEvent, frozen=True, kw_only=True):
     """Thinking begins."""
 
-    type: ClassVar[str] = "THINKING_BLOCK_START"
 
-
-class ThinkingBlockDeltaEvent(BlockEvent, frozen=True, kw_only=True):
+class ThinkingBlockDeltaEvent(BlockDeltaEvent, frozen=True, kw_only=True):
     """A piece of thinking."""
-
-    type: ClassVar[str] = "THINKING_BLOCK_DELTA"
-    delta: str = ""
 
 
 class ThinkingBlockEndEvent(BlockEvent, frozen=True, kw_only=True):
     """Thinking ends."""
 
-    type: ClassVar[str] = "THINKING_BLOCK_END"
-
 
 class DataBlockStartEvent(BlockEvent, frozen=True, kw_only=True):
     """Data begins."""
 
-    type: ClassVar[str] = "DATA_BLOCK_START"
     media_type: str = ""
     name: str | None = None
 
@@ -127,7 +136,6 @@ class DataBlockStartEvent(BlockEvent, frozen=True, kw_only=True):
 class DataBlockDeltaEvent(BlockEvent, frozen=True, kw_only=True):
     """`data` is a piece of base64 that can be decoded by itself."""
 
-    type: ClassVar[str] = "DATA_BLOCK_DELTA"
     media_type: str = ""
     data: str | None = None
     url: str | None = None
@@ -136,13 +144,10 @@ class DataBlockDeltaEvent(BlockEvent, frozen=True, kw_only=True):
 class DataBlockEndEvent(BlockEvent, frozen=True, kw_only=True):
     """Data ends."""
 
-    type: ClassVar[str] = "DATA_BLOCK_END"
-
 
 class HintBlockEvent(BlockEvent, frozen=True, kw_only=True):
     """A hint went into the context."""
 
-    type: ClassVar[str] = "HINT_BLOCK"
     hint: str | list[TextBlock | DataBlock] = ""
     source: str | None = None
 
@@ -157,44 +162,41 @@ class ToolEvent(AgentEvent, frozen=True, kw_only=True):
     tool_call_id: str = ""
 
 
-class ToolCallStartEvent(ToolEvent, frozen=True, kw_only=True):
-    """A tool call begins to come."""
+class ToolStartEvent(ToolEvent, frozen=True, kw_only=True):
+    """Something about one tool call begins; from here on its name is known."""
 
-    type: ClassVar[str] = "TOOL_CALL_START"
     tool_call_name: str = ""
 
 
-class ToolCallDeltaEvent(ToolEvent, frozen=True, kw_only=True):
-    """A piece of the JSON text of its arguments."""
+class ToolDeltaEvent(ToolEvent, frozen=True, kw_only=True):
+    """A piece of a text about one tool call."""
 
-    type: ClassVar[str] = "TOOL_CALL_DELTA"
     delta: str = ""
+
+
+class ToolCallStartEvent(ToolStartEvent, frozen=True, kw_only=True):
+    """A tool call begins to come."""
+
+
+class ToolCallDeltaEvent(ToolDeltaEvent, frozen=True, kw_only=True):
+    """A piece of the JSON text of its arguments."""
 
 
 class ToolCallEndEvent(ToolEvent, frozen=True, kw_only=True):
     """A tool call is whole."""
 
-    type: ClassVar[str] = "TOOL_CALL_END"
 
-
-class ToolResultStartEvent(ToolEvent, frozen=True, kw_only=True):
+class ToolResultStartEvent(ToolStartEvent, frozen=True, kw_only=True):
     """A tool begins."""
 
-    type: ClassVar[str] = "TOOL_RESULT_START"
-    tool_call_name: str = ""
 
-
-class ToolResultTextDeltaEvent(ToolEvent, frozen=True, kw_only=True):
+class ToolResultTextDeltaEvent(ToolDeltaEvent, frozen=True, kw_only=True):
     """A piece of a tool's text."""
-
-    type: ClassVar[str] = "TOOL_RESULT_TEXT_DELTA"
-    delta: str = ""
 
 
 class ToolResultDataDeltaEvent(ToolEvent, frozen=True, kw_only=True):
     """Data from a tool."""
 
-    type: ClassVar[str] = "TOOL_RESULT_DATA_DELTA"
     block_id: str = ""
     media_type: str = ""
     data: str | None = None
@@ -204,22 +206,21 @@ class ToolResultDataDeltaEvent(ToolEvent, frozen=True, kw_only=True):
 class ToolResultEndEvent(ToolEvent, frozen=True, kw_only=True):
     """A tool has ended, so or so."""
 
-    type: ClassVar[str] = "TOOL_RESULT_END"
     state: ToolResultState = ToolResultState.SUCCESS
 
 
-class RequireUserConfirmEvent(AgentEvent, frozen=True, kw_only=True):
-    """These calls wait for a person. What follows is a pause, not an end."""
+class WaitingEvent(AgentEvent, frozen=True, kw_only=True):
+    """These calls wait for somebody outside. What follows is a pause, not an end."""
 
-    type: ClassVar[str] = "REQUIRE_USER_CONFIRM"
     tool_calls: list[ToolCallBlock] = []
 
 
-class RequireExternalExecutionEvent(AgentEvent, frozen=True, kw_only=True):
-    """These calls are made elsewhere."""
+class RequireUserConfirmEvent(WaitingEvent, frozen=True, kw_only=True):
+    """They wait for a person's word."""
 
-    type: ClassVar[str] = "REQUIRE_EXTERNAL_EXECUTION"
-    tool_calls: list[ToolCallBlock] = []
+
+class RequireExternalExecutionEvent(WaitingEvent, frozen=True, kw_only=True):
+    """They are made elsewhere."""
 
 
 class ConfirmResult(msgspec.Struct, frozen=True):
@@ -232,26 +233,21 @@ class ConfirmResult(msgspec.Struct, frozen=True):
 class UserConfirmResultEvent(AgentEvent, frozen=True, kw_only=True):
     """An input: what a person decided."""
 
-    type: ClassVar[str] = "USER_CONFIRM_RESULT"
     confirm_results: list[ConfirmResult] = []
 
 
 class ExternalExecutionResultEvent(AgentEvent, frozen=True, kw_only=True):
     """An input: what became of the calls that were made elsewhere."""
 
-    type: ClassVar[str] = "EXTERNAL_EXECUTION_RESULT"
     execution_results: list[ToolResultBlock] = []
 
 
 class UserInterruptEvent(AgentEvent, frozen=True, kw_only=True):
     """An input: the user has had enough of a reply that waits."""
 
-    type: ClassVar[str] = "USER_INTERRUPT"
-
 
 class CustomEvent(AgentEvent, frozen=True, kw_only=True):
     """A middleware's own word."""
 
-    type: ClassVar[str] = "CUSTOM"
     name: str = ""
     value: Any = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .asking import Asking, asking
-from .errors import NoAnswer
+from .errors import NoAnswer, is_cancelled
 from .events import (
     AgentEvent,
     DataBlockDeltaEvent,
@@ -26,9 +27,10 @@ from .events import (
     ToolCallDeltaEvent,
     ToolCallEndEvent,
     ToolCallStartEvent,
+    shown,
 )
 from .hooks import call_through, prompt_through
-from .messages.blocks import Base64Source, Block, DataBlock, TextBlock, ThinkingBlock, ToolCallBlock, new_id
+from .messages.blocks import Block, DataBlock, TextBlock, ThinkingBlock, ToolCallBlock, new_id
 from .messages.msg import ChatUsage, Msg, SystemMsg
 from .messages.turns import mended
 from .models.base import ChatModelBase
@@ -129,6 +131,7 @@ async def _attempt(
     except BaseException as error:
         attempt.error = type(error).__name__
         attempt.usage = error.usage if isinstance(error, NoAnswer) else None
+        _from_inside(error, model.model)
         raise
     finally:
         asking.reset(token)
@@ -146,6 +149,15 @@ async def _attempt(
     return answer
 
 
+def _from_inside(error: BaseException, model: str) -> None:
+    """
+    Raises:
+        NoAnswer: the error is a cancellation, and nobody has cancelled the reply: it came out of the model, which failed.
+    """
+    if isinstance(error, asyncio.CancelledError) and not is_cancelled():
+        raise NoAnswer(f"{model} was cancelled by something that it waited for.") from error
+
+
 class Tried(ModelStream):
     """A stream whose attempt knows what it used so far, and how it failed, if it does."""
 
@@ -156,9 +168,11 @@ class Tried(ModelStream):
     async def __anext__(self) -> ChatResponse:
         try:
             piece = await super().__anext__()
-        except Exception as error:
-            if not isinstance(error, StopAsyncIteration):
-                self._attempt.error = type(error).__name__
+        except StopAsyncIteration:
+            raise
+        except BaseException as error:
+            self._attempt.error = type(error).__name__
+            _from_inside(error, self._attempt.model)
             raise
         self._attempt.usage = piece.usage or self._attempt.usage
         return piece
@@ -185,20 +199,25 @@ class Telling:
         }
         self._ids: dict[str, str] = {}
         self.open: dict[str, Block] = {}
+        self._saying: list[Block] = []
 
     def events(self, piece: ChatResponse) -> list[AgentEvent]:
         events: list[AgentEvent] = []
         for given in piece.content:
             block = self._named(given)
             # The last piece holds the whole answer: what was told is not told again.
-            if piece.is_last and block.id in self._gathered.blocks:
+            if piece.is_last and block.id in self._gathered:
                 continue
             self._gathered.add(ChatResponse([block], is_last=False))
             if block.id not in self.open:
-                events += [self._end(each) for each in list(self.open.values()) if not isinstance(each, ToolCallBlock)]
+                # A new block ends those that said something; calls stay open side by side.
+                events += [self._end(each) for each in self._saying if each.id in self.open]
+                self._saying = []
                 started = self._start(block)
                 if started:
                     self.open[block.id] = block
+                    if not isinstance(block, ToolCallBlock):
+                        self._saying.append(block)
                 events += started
             events += self._delta(block)
         return events
@@ -246,9 +265,7 @@ class Telling:
         if isinstance(block, ToolCallBlock):
             return [ToolCallDeltaEvent(reply_id=self._reply_id, tool_call_id=block.id, delta=block.input)] if block.input else []
         if isinstance(block, DataBlock):
-            source, media = block.source, block.source.media_type
-            data, url = (source.data, None) if isinstance(source, Base64Source) else (None, source.url)
-            return [DataBlockDeltaEvent(reply_id=self._reply_id, block_id=block.id, media_type=media, data=data, url=url)]
+            return [DataBlockDeltaEvent(reply_id=self._reply_id, block_id=block.id, **shown(block.source))]
         return []
 
     def _end(self, block: Block) -> AgentEvent:

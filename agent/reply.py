@@ -14,8 +14,15 @@ from typing import Any
 import msgspec
 
 from .acting import act
-from .errors import DeadlineExceeded, NoProgress
-from .events import AgentEvent, ReplyEndEvent, ReplyStartEvent, ToolResultEndEvent
+from .errors import DeadlineExceeded, InvalidInput, NoProgress
+from .events import (
+    AgentEvent,
+    ExternalExecutionResultEvent,
+    ReplyEndEvent,
+    ReplyStartEvent,
+    ToolResultEndEvent,
+    UserConfirmResultEvent,
+)
 from .hooks import call_through, events_through
 from .messages.blocks import Block, HintBlock, TextBlock, ToolCallBlock, ToolResultBlock, ToolResultState
 from .messages.msg import Msg, as_messages, timestamp
@@ -78,6 +85,8 @@ class Reply:
 
     async def run(self, inputs: Any, structured_schema: Any = None) -> AsyncGenerator[AgentEvent | Msg, None]:
         state = self.state
+        if isinstance(inputs, UserConfirmResultEvent | ExternalExecutionResultEvent):
+            raise InvalidInput("No reply of this thread waits for an answer.", param="inputs")
         if structured_schema is not None:
             self._structured = structured_tool(structured_schema)
             state.structured_schema = dict(self._structured.input_schema)
@@ -205,7 +214,8 @@ class Reply:
             return
         if self.stopped or self.answer is None:
             return
-        calls = [call for call in self.answer.tool_calls if call.id in {each.id for each in self.state.open_calls()}]
+        open_calls = {each.id for each in self.state.open_calls()}
+        calls = [call for call in self.answer.tool_calls if call.id in open_calls]
         if calls:
             async with aclosing(act(self, calls)) as events:
                 async for event in events:

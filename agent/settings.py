@@ -84,6 +84,8 @@ class ContextConfig(msgspec.Struct):
     """The share of the window that stays verbatim."""
     tool_result_limit: int = 200_000
     """Characters of one tool result that go to the model; the rest is cut, with a note that says so."""
+    tool_data_limit: int = 8_000_000
+    """Characters of base64 in one tool result that go to the model (6 MB of data); what is larger is left out, with a note."""
 
 
 def copied(config: Any) -> Any:

@@ -10,10 +10,12 @@ other's half; nothing of a reply is ever kept on an agent, a model, a tool or a 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .errors import Conflict
 from .messages.blocks import Block, ToolCallBlock, new_id
@@ -23,6 +25,7 @@ from .stores.base import Store, written
 
 SCHEMA = 1
 _TRIES = 20
+_turns: WeakValueDictionary[tuple[int, int, str, str], asyncio.Lock] = WeakValueDictionary()
 
 
 class AgentState:
@@ -106,17 +109,27 @@ class Thread:
             NotJSON: a middleware keeps what can't be written down.
         """
         ours = kept(state)
-        merged, version = ours, self._version
-        for _ in range(_TRIES):
-            try:
-                self._version = await self._store.put(self._namespace, self.id, merged, expected=version)
-                return
-            except Conflict:
-                record = await self._store.get(self._namespace, self.id)
-                theirs = _checked(record.value, self.id) if record else {"context": [], "thread": {}}
-                version = record.version if record else 0
-                merged = {**ours, **_merged(self._before, ours, theirs)}
-        raise Conflict(f"The thread {self.id!r} is written by too many replies at once.")
+        # Those of this process keep one after another, and so never meet: what is left are other processes.
+        async with self._turn():
+            merged, version = ours, self._version
+            for _ in range(_TRIES):
+                try:
+                    self._version = await self._store.put(self._namespace, self.id, merged, expected=version)
+                    return
+                except Conflict:
+                    record = await self._store.get(self._namespace, self.id)
+                    theirs = _checked(record.value, self.id) if record else {"context": [], "thread": {}}
+                    version = record.version if record else 0
+                    merged = {**ours, **_merged(self._before, ours, theirs)}
+            raise Conflict(f"The thread {self.id!r} is written by too many replies at once.")
+
+    def _turn(self) -> asyncio.Lock:
+        """The lock of all that end this thread on this loop; gone when nobody holds it."""
+        place = (id(asyncio.get_running_loop()), id(self._store), self._namespace, self.id)
+        lock = _turns.get(place)
+        if lock is None:
+            lock = _turns[place] = asyncio.Lock()
+        return lock
 
 
 def kept(state: AgentState) -> dict[str, Any]:

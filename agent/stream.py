@@ -56,6 +56,7 @@ class ReplyStream(AsyncIterator[AgentEvent]):
         self._events: Any = None
         self._out: deque[AgentEvent] = deque()
         self._seq = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._halt: BaseException | None = None
         self._cancelled = False
@@ -81,9 +82,13 @@ class ReplyStream(AsyncIterator[AgentEvent]):
     def _stop(self, reason: BaseException) -> None:
         if self._ended or self._halt is not None:
             return
+        if self._loop is not None and _running_loop() is not self._loop:  # called from another thread
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._stop, reason)
+            return
         self._halt = self._reply.halted = reason
         # The task that pulls is cancelled only while it waits inside: its own time outside is not ours to take.
-        if self._task is not None and self._task is not _current_task():
+        if self._task is not None and self._task is not asyncio.current_task():
             self._cancelled = True
             self._task.cancel(str(reason))
 
@@ -115,6 +120,8 @@ class ReplyStream(AsyncIterator[AgentEvent]):
             await self._pull()
 
     async def _pull(self) -> None:
+        if self._task is not None:
+            raise RuntimeError("This stream is being read by another task; a reply has one reader.")
         self._task = asyncio.current_task()
         try:
             if self._events is None:
@@ -140,6 +147,11 @@ class ReplyStream(AsyncIterator[AgentEvent]):
             self.view.hooks.blame(error)
             await self._close()
             self._fail(error)
+        except GeneratorExit:
+            raise
+        except BaseException:  # somebody's control flow: it is no end of a reply, but it leaves nothing open
+            await self._close()
+            raise
         else:
             await self._close()
         finally:
@@ -149,7 +161,7 @@ class ReplyStream(AsyncIterator[AgentEvent]):
 
     async def _begin(self) -> None:
         self._running.add(self)
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         if self._seconds is not None:
             self.view.deadline = loop.time() + self._seconds
             self._timer = loop.call_at(self.view.deadline, self._late)
@@ -239,8 +251,8 @@ class ReplyStream(AsyncIterator[AgentEvent]):
         return self.message
 
 
-def _current_task() -> asyncio.Task[Any] | None:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
-        return asyncio.current_task()
-    except RuntimeError:  # called from another thread, or from a timer
+        return asyncio.get_running_loop()
+    except RuntimeError:
         return None

@@ -194,10 +194,9 @@ def _turns_of(messages: Sequence[Msg]) -> Iterator[tuple[list[str], Msg]]:
     """Each turn as lines of JSON, and as a message of its own."""
     for turn in turns(messages):
         of = turn.of
-        first = not of.content or (bool(turn.blocks) and turn.blocks[0] is of.content[0])
         whole = len(turn.blocks) == len(of.content) and all(map(is_, turn.blocks, of.content))
         alone = of if whole else msgspec.structs.replace(of, content=list(turn.blocks))
-        if not first and alone is not of:
+        if not turn.is_first and alone is not of:
             alone = msgspec.structs.replace(alone, extra={})
         said = [_line(each) for each in to_chat([alone])]
         if said:

@@ -47,6 +47,8 @@ class ReplyView:
     ) -> None:
         self.name = name
         self.description = ""
+        self.tenant = "default"
+        """Whose conversations these are; namespaces of the store begin with it."""
         self.system_prompt = system_prompt
         self.model = model
         self.toolkit = toolkit

@@ -161,11 +161,12 @@ class Fanout:
     def __init__(self, *parts: Recorder) -> None:
         self.parts = parts
         self.failures: dict[str, int] = {}
+        self._records = [(part, part.record) for part in parts]
         self._seldom = Seldom()
 
     def record(self, seen: Seen) -> None:
-        for part in self.parts:
-            error = alone(part.record, seen)
+        for part, record in self._records:
+            error = alone(record, seen)
             if error is not None:
                 self._judge(part, error)
 

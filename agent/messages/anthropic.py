@@ -22,8 +22,10 @@ from .blocks import (
     ToolResultState,
     URLSource,
 )
+from .dialect import extra as extra_of
+from .dialect import kept, rest
 from .msg import Msg
-from .turns import Turn, turns
+from .turns import turns
 
 D = "anthropic"
 _FAILED = {ToolResultState.ERROR, ToolResultState.DENIED, ToolResultState.INTERRUPTED}
@@ -46,15 +48,10 @@ def to_anthropic(messages: Sequence[Msg]) -> tuple[Any, list[dict[str, Any]]]:
             out[-1]["content"] = [*_listed(out[-1]["content"]), *parts]
             continue
         last = key
-        known = turn.of.extra.get(D, {}) if _owns(turn) else {}
+        known = turn.of.extra.get(D, {}) if turn.is_first else {}
         if parts or "form" in known:
             out.append({"role": role, "content": _shaped(parts, known.get("form")), **known.get("fields", {})})
     return _system(messages[:first]), out
-
-
-def _owns(turn: Turn) -> bool:
-    """The message's own fields go with its first turn."""
-    return not turn.of.content or (bool(turn.blocks) and turn.blocks[0] is turn.of.content[0])
 
 
 def _listed(content: Any) -> list[Any]:
@@ -84,8 +81,7 @@ def _parts(block: Block) -> list[dict[str, Any]]:
     if isinstance(block, DataBlock):
         return [_data(block, extra)]
     if isinstance(block, HintBlock):
-        inner: list[Any] = [TextBlock(block.hint)] if isinstance(block.hint, str) else list(block.hint)
-        return [part for each in inner for part in _parts(each)]
+        return [part for each in block.blocks for part in _parts(each)]
     if isinstance(block, ToolCallBlock):
         return [{"type": "tool_use", "id": block.id, "name": block.name, "input": _object(block.input), **extra}]
     if isinstance(block, ToolResultBlock):
@@ -159,23 +155,22 @@ def _message(given: dict[str, Any]) -> Msg:
 
 def _block(part: Any, kinds: Sequence[str]) -> Block:
     block = _known(part) if isinstance(part, dict) else None
-    return block if block is not None and block.type in kinds and _parts(block) == [part] else ForeignBlock(D, part)
+    return kept(D, part, block, _parts(block) if block is not None and block.type in kinds else ())
 
 
-def _rest(part: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    rest = {name: value for name, value in part.items() if name not in known}
-    return {D: rest} if rest else {}
+def _extra(part: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    return extra_of(D, rest(part, *known))
 
 
 def _known(part: dict[str, Any]) -> Block | None:
     kind = part.get("type")
     if kind == "text" and isinstance(part.get("text"), str):
-        return TextBlock(part["text"], extra=_rest(part, "type", "text"))
+        return TextBlock(part["text"], extra=_extra(part, "type", "text"))
     if kind == "thinking" and isinstance(part.get("thinking"), str):
-        return ThinkingBlock(part["thinking"], extra=_rest(part, "type", "thinking"))
+        return ThinkingBlock(part["thinking"], extra=_extra(part, "type", "thinking"))
     if kind == "tool_use" and isinstance(part.get("id"), str):
         text = json.dumps(part.get("input"), ensure_ascii=False)
-        return ToolCallBlock(part["id"], str(part.get("name")), text, extra=_rest(part, "type", "id", "name", "input"))
+        return ToolCallBlock(part["id"], str(part.get("name")), text, extra=_extra(part, "type", "id", "name", "input"))
     if kind == "tool_result" and isinstance(part.get("tool_use_id"), str):
         return _result_in(part)
     if kind in ("image", "document") and isinstance(part.get("source"), dict):
@@ -184,7 +179,7 @@ def _known(part: dict[str, Any]) -> Block | None:
 
 
 def _result_in(part: dict[str, Any]) -> Block | None:
-    content, extra = part.get("content"), _rest(part, "type", "tool_use_id", "content")
+    content, extra = part.get("content"), _extra(part, "type", "tool_use_id", "content")
     output: Any = content
     if isinstance(content, list):
         output = [_block(each, ("text", "data")) for each in content]
@@ -198,7 +193,7 @@ def _result_in(part: dict[str, Any]) -> Block | None:
 
 def _data_in(part: dict[str, Any]) -> Block | None:
     source = part["source"]
-    extra = _rest(part, "type", "source")
+    extra = _extra(part, "type", "source")
     if source.get("type") == "base64":
         return DataBlock(Base64Source(str(source.get("data")), str(source.get("media_type"))), extra=extra)
     media = "image/*" if part["type"] == "image" else "application/pdf"

@@ -90,6 +90,15 @@ class HintBlock(msgspec.Struct, tag_field="type", tag="hint"):
     id: str = msgspec.field(default_factory=new_id)
     extra: dict[str, Any] = {}
 
+    @property
+    def blocks(self) -> list[TextBlock | DataBlock]:
+        """What it says."""
+        return [TextBlock(self.hint)] if isinstance(self.hint, str) else list(self.hint)
+
+    @property
+    def text(self) -> str:
+        return self.hint if isinstance(self.hint, str) else "".join(part.text for part in self.hint if isinstance(part, TextBlock))
+
 
 class ToolCallBlock(msgspec.Struct, tag_field="type", tag="tool_call"):
     """A call that the model makes. `input` is the JSON text of its arguments, as the model wrote it."""

@@ -19,8 +19,9 @@ from .blocks import (
     ToolCallBlock,
     ToolResultBlock,
     ToolResultState,
-    URLSource,
 )
+from .dialect import extra as extra_of
+from .dialect import kept, rest, source_of, url_of
 from .msg import Msg
 from .turns import Turn, turns
 
@@ -70,8 +71,7 @@ def _parts(block: Block) -> list[dict[str, Any]]:
     if isinstance(block, DataBlock):
         return [_data(block)]
     if isinstance(block, HintBlock):
-        inner: list[Any] = [TextBlock(block.hint)] if isinstance(block.hint, str) else list(block.hint)
-        return [part for each in inner for part in _parts(each)]
+        return [part for each in block.blocks for part in _parts(each)]
     if isinstance(block, ForeignBlock):
         return [block.value] if block.dialect == D else []
     return []
@@ -82,17 +82,12 @@ def _data(block: DataBlock) -> dict[str, Any]:
     if isinstance(source, Base64Source) and source.media_type in _AUDIO:
         return {"type": "input_audio", "input_audio": {"data": source.data, "format": _AUDIO[source.media_type], **extra}}
     if isinstance(source, Base64Source) and not source.media_type.startswith("image/"):
-        file = {"filename": block.name or "file", "file_data": f"data:{source.media_type};base64,{source.data}"}
-        return {"type": "file", "file": {**file, **extra}}
-    url = source.url if isinstance(source, URLSource) else f"data:{source.media_type};base64,{source.data}"
-    return {"type": "image_url", "image_url": {"url": url, **extra}}
+        return {"type": "file", "file": {"filename": block.name or "file", "file_data": url_of(source), **extra}}
+    return {"type": "image_url", "image_url": {"url": url_of(source), **extra}}
 
 
 def _assistant(turn: Turn) -> dict[str, Any]:
-    # What the message itself carried belongs to its first turn only.
-    known = turn.of.extra.get(D, {}) if turn.of.content and turn.blocks and turn.blocks[0] is turn.of.content[0] else {}
-    if not turn.of.content:
-        known = turn.of.extra.get(D, {})
+    known = turn.of.extra.get(D, {}) if turn.is_first else {}
     message: dict[str, Any] = {"role": "assistant"}
     texts = [block for block in turn.blocks if isinstance(block, TextBlock) and not _refuses(block)]
     parts = [part for block in turn.blocks if isinstance(block, TextBlock | DataBlock | ForeignBlock) for part in _parts(block)]
@@ -160,15 +155,11 @@ def _message(given: dict[str, Any]) -> Msg:
     return Msg(name, [whole], as_role)  # type: ignore[arg-type]
 
 
-def _rest(given: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in known}
-
-
 def _said_in(given: dict[str, Any]) -> Msg | None:
     blocks = _content_in(given.get("content"))
     if blocks is None:
         return None
-    extra: dict[str, Any] = {"fields": _rest(given, "role", "content")}
+    extra: dict[str, Any] = {"fields": rest(given, "role", "content")}
     if isinstance(given["content"], list):
         extra["form"] = "parts"
     if given["role"] == "developer":
@@ -189,44 +180,31 @@ def _content_in(content: Any) -> list[Block] | None:
 
 def _part_in(part: Any) -> Block:
     block = _known_part(part) if isinstance(part, dict) else None
-    return block if block is not None and _parts(block) == [part] else ForeignBlock(D, part)
+    return kept(D, part, block, _parts(block) if block is not None else ())
 
 
 def _known_part(part: dict[str, Any]) -> Block | None:
     kind = part.get("type")
     if kind == "text" and isinstance(part.get("text"), str):
-        return TextBlock(part["text"], extra=_kept(_rest(part, "type", "text")))
+        return TextBlock(part["text"], extra=extra_of(D, rest(part, "type", "text")))
     if kind == "image_url" and isinstance(part.get("image_url"), dict) and part.keys() == {"type", "image_url"}:
         inner = part["image_url"]
-        return DataBlock(source_of(str(inner.get("url"))), extra=_kept(_rest(inner, "url")))
+        return DataBlock(source_of(str(inner.get("url"))), extra=extra_of(D, rest(inner, "url")))
     if kind == "input_audio" and isinstance(part.get("input_audio"), dict) and part.keys() == {"type", "input_audio"}:
         inner = part["input_audio"]
         media = {"wav": "audio/wav", "mp3": "audio/mpeg"}.get(str(inner.get("format")), "")
-        return DataBlock(Base64Source(str(inner.get("data")), media), extra=_kept(_rest(inner, "data", "format")))
+        return DataBlock(Base64Source(str(inner.get("data")), media), extra=extra_of(D, rest(inner, "data", "format")))
     if kind == "file" and isinstance(part.get("file"), dict) and part.keys() == {"type", "file"}:
         inner = part["file"]
         source = source_of(str(inner.get("file_data")))
-        return DataBlock(source, str(inner.get("filename")), extra=_kept(_rest(inner, "file_data", "filename")))
+        return DataBlock(source, str(inner.get("filename")), extra=extra_of(D, rest(inner, "file_data", "filename")))
     return None
-
-
-def _kept(fields: dict[str, Any]) -> dict[str, Any]:
-    return {D: fields} if fields else {}
-
-
-def source_of(url: str) -> Base64Source | URLSource:
-    """Where data is: in a data URL, or elsewhere."""
-    if url.startswith("data:"):
-        media_type, found, data = url[5:].partition(";base64,")
-        if found:
-            return Base64Source(data, media_type)
-    return URLSource(url, "image/*")
 
 
 def _assistant_in(given: dict[str, Any]) -> Msg | None:
     blocks: list[Block] = []
     extra: dict[str, Any] = {}
-    fields = _rest(given, "role", "content", "tool_calls", "refusal")
+    fields = rest(given, "role", "content", "tool_calls", "refusal")
     thought = [field for field in ("reasoning_content", "reasoning") if isinstance(given.get(field), str) and given[field]]
     blocks += [ThinkingBlock(fields.pop(field), extra={D: {"field": field}}) for field in thought]
     content = given.get("content")
@@ -258,12 +236,12 @@ def _call_in(call: Any) -> ToolCallBlock | None:
         return None
     if call.get("type") == "custom" and isinstance(call.get("custom"), dict):
         inner = call["custom"]
-        extra = {"type": "custom", "fields": _rest(call, "id", "type", "custom")}
+        extra = {"type": "custom", "fields": rest(call, "id", "type", "custom")}
         return ToolCallBlock(call["id"], str(inner.get("name")), str(inner.get("input")), extra={D: extra})
     inner = call.get("function")
     if not isinstance(inner, dict) or not isinstance(inner.get("arguments"), str):
         return None
-    extra = {"fields": _rest(call, "id", "type", "function"), "function": _rest(inner, "name", "arguments")}
+    extra = {"fields": rest(call, "id", "type", "function"), "function": rest(inner, "name", "arguments")}
     return ToolCallBlock(call["id"], str(inner.get("name")), inner["arguments"], extra={D: extra} if any(extra.values()) else {})
 
 
@@ -271,7 +249,7 @@ def _tool_in(given: dict[str, Any]) -> Msg | None:
     call_id, content = given.get("tool_call_id"), given.get("content")
     if not isinstance(call_id, str):
         return None
-    extra: dict[str, Any] = {"fields": _rest(given, "role", "tool_call_id", "content")}
+    extra: dict[str, Any] = {"fields": rest(given, "role", "tool_call_id", "content")}
     output: Any = content
     if isinstance(content, list):
         output = [_part_in(part) for part in content]

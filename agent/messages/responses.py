@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .blocks import (
-    Base64Source,
     Block,
     DataBlock,
     ForeignBlock,
@@ -20,7 +19,8 @@ from .blocks import (
     ToolResultBlock,
     ToolResultState,
 )
-from .chat import source_of
+from .dialect import extra as extra_of
+from .dialect import kept, rest, source_of, url_of
 from .msg import Msg
 
 D = "responses"
@@ -57,7 +57,7 @@ def _items(msg: Msg) -> list[dict[str, Any]]:
         elif isinstance(block, ToolResultBlock):
             out.append({"type": "function_call_output", "call_id": block.id, "output": _output(block)} | block.extra.get(D, {}))
         elif isinstance(block, HintBlock):
-            out.append(_message(msg, [TextBlock(block.hint)] if isinstance(block.hint, str) else list(block.hint), "user"))
+            out.append(_message(msg, block.blocks, "user"))
         elif isinstance(block, ForeignBlock) and block.dialect == D:
             out.append(block.value)
     flush()
@@ -79,9 +79,8 @@ def _parts(block: Block, role: str) -> list[dict[str, Any]]:
     if isinstance(block, TextBlock):
         return [{"type": "output_text" if role == "assistant" else "input_text", "text": block.text, **extra}]
     if isinstance(block, DataBlock):
-        source = block.source
-        url = f"data:{source.media_type};base64,{source.data}" if isinstance(source, Base64Source) else source.url
-        if source.media_type.startswith("image/"):
+        url = url_of(block.source)
+        if block.source.media_type.startswith("image/"):
             return [{"type": "input_image", "image_url": url, **extra}]
         return [{"type": "input_file", "filename": block.name or "file", "file_data": url, **extra}]
     return [block.value] if isinstance(block, ForeignBlock) and block.dialect == D else []
@@ -114,10 +113,10 @@ def _msg(item: dict[str, Any]) -> Msg:
 def _known(item: dict[str, Any]) -> Msg | None:
     kind = item.get("type", "message")
     if kind == "function_call" and isinstance(item.get("arguments"), str) and isinstance(item.get("call_id"), str):
-        extra = _rest(item, "type", "call_id", "name", "arguments")
+        extra = _extra(item, "type", "call_id", "name", "arguments")
         return Msg("assistant", [ToolCallBlock(item["call_id"], str(item.get("name")), item["arguments"], extra=extra)], "assistant")
     if kind == "function_call_output" and isinstance(item.get("call_id"), str):
-        extra = _rest(item, "type", "call_id", "output")
+        extra = _extra(item, "type", "call_id", "output")
         output = item.get("output")
         if isinstance(output, list):
             output = [_part(part, "user") for part in output]
@@ -152,14 +151,13 @@ def _part(part: Any, role: str) -> Block:
     if isinstance(part, dict):
         kind = part.get("type")
         if kind in ("input_text", "output_text") and isinstance(part.get("text"), str):
-            block = TextBlock(part["text"], extra=_rest(part, "type", "text"))
+            block = TextBlock(part["text"], extra=_extra(part, "type", "text"))
         elif kind == "input_image" and isinstance(part.get("image_url"), str):
-            block = DataBlock(source_of(part["image_url"]), extra=_rest(part, "type", "image_url"))
+            block = DataBlock(source_of(part["image_url"]), extra=_extra(part, "type", "image_url"))
         elif kind == "input_file" and isinstance(part.get("file_data"), str) and isinstance(part.get("filename"), str):
-            block = DataBlock(source_of(part["file_data"]), part["filename"], extra=_rest(part, "type", "filename", "file_data"))
-    return block if block is not None and _parts(block, role) == [part] else ForeignBlock(D, part)
+            block = DataBlock(source_of(part["file_data"]), part["filename"], extra=_extra(part, "type", "filename", "file_data"))
+    return kept(D, part, block, _parts(block, role) if block is not None else ())
 
 
-def _rest(part: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    rest = {name: value for name, value in part.items() if name not in known}
-    return {D: rest} if rest else {}
+def _extra(part: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    return extra_of(D, rest(part, *known))

@@ -27,6 +27,11 @@ class Turn:
     blocks: Sequence[Block]
     of: Msg
 
+    @property
+    def is_first(self) -> bool:
+        """It begins the message, so that what the message itself carries goes with it."""
+        return not self.of.content or (bool(self.blocks) and self.blocks[0] is self.of.content[0])
+
 
 @dataclass(slots=True)
 class _Open:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ..hooks import MiddlewareBase
 from ..messages.msg import UserMsg
 from .given import number, said_by
+from .harmless import quietly
 
 Position = Literal["append", "prepend", "replace", "last_message"]
 POSITIONS = ("append", "prepend", "replace", "last_message")
@@ -19,7 +20,8 @@ class DynamicSystemPromptMiddleware(MiddlewareBase):
     `replace` leaves no system prompt at all.
 
     It is asked once a round, however often the prompt is put together, and not more often than every `cache_ttl` seconds in one reply.
-    Text that changes makes a provider's prompt cache useless; `position="last_message"` puts it behind the messages instead.
+    Text that changes makes a provider's prompt cache useless; `position="last_message"` puts it behind the messages instead. Where
+    `context_fn` fails the reply fails, unless `on_error="skip"`: then the prompt stays as it was, for that round.
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class DynamicSystemPromptMiddleware(MiddlewareBase):
         heading: str = "## Current Context",
         *,
         cache_ttl: float = 0,
+        on_error: Literal["raise", "skip"] = "raise",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
@@ -39,7 +42,10 @@ class DynamicSystemPromptMiddleware(MiddlewareBase):
             raise ValueError(f"context_fn must be a function, not {context_fn!r}")
         if position not in POSITIONS:
             raise ValueError(f"position must be one of {', '.join(POSITIONS)}, not {position!r}")
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
         self._context_fn = context_fn
+        self._skips = on_error == "skip"
         self._position = position
         self._heading = heading
         self._ttl = number("cache_ttl", cache_ttl)
@@ -49,7 +55,7 @@ class DynamicSystemPromptMiddleware(MiddlewareBase):
         if self._position == "last_message":
             return current_prompt
         said = await self._said(agent)
-        if self._position == "replace":
+        if self._position == "replace" and not agent.state.of(self)["failed"]:
             return said
         if said is None:
             return current_prompt
@@ -73,7 +79,15 @@ class DynamicSystemPromptMiddleware(MiddlewareBase):
         this_round = [agent.state.cur_iter, len(agent.steps)]
         fresh = self._ttl > 0 and now - kept.get("at", now) < self._ttl
         if "said" not in kept or not (kept["round"] == this_round or fresh):
-            said = await said_by(self._context_fn, agent)
-            kept.update(said=None if said is None else str(said), round=this_round, at=now)
+            said, failed = await self._asked(agent)
+            kept.update(said=None if said is None else str(said), failed=failed, round=this_round, at=now)
         text: str | None = kept["said"]
         return text
+
+    async def _asked(self, agent: Any) -> tuple[Any, bool]:
+        """What the function says now, and whether it failed."""
+        asked = said_by(self._context_fn, agent)
+        if not self._skips:
+            return await asked, False
+        said, done = await quietly(asked, "%s: the system prompt stays as it was (%s)", agent.name)
+        return said, not done

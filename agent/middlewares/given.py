@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
+
+from ..tools.threads import in_thread
 
 
 async def said_by(function: Callable[..., Any], *offered: Any) -> Any:
@@ -13,7 +14,7 @@ async def said_by(function: Callable[..., Any], *offered: Any) -> Any:
     arguments = offered[: _takes(function)]
     if inspect.iscoroutinefunction(function):
         return await function(*arguments)
-    said = await asyncio.to_thread(function, *arguments)
+    said = await in_thread(function, *arguments)
     return await said if inspect.isawaitable(said) else said
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ...call.errors import ProviderFault, UpstreamError
 from ..errors import DeadlineExceeded, MiddlewareFault, NoAnswer
@@ -53,7 +55,7 @@ class ModelFallbackMiddleware(MiddlewareBase):
         self._cooldown = number("cooldown", cooldown)
         self._behind_gateway = behind_gateway
         self._clock = clock
-        self._failed_at: dict[int, float] = {}
+        self._failed_at: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 
     async def on_model_call(self, agent: Any, input_kwargs: dict[str, Any], next_handler: Callable[..., Any]) -> Any:
         first = input_kwargs["current_model"]
@@ -109,13 +111,17 @@ class ModelFallbackMiddleware(MiddlewareBase):
         return isinstance(error, OSError | TimeoutError)
 
     def _cools(self, model: ChatModelBase) -> bool:
-        failed = self._failed_at.get(id(model))
+        failed = None
+        if self._cooldown:
+            with suppress(TypeError):  # a model that nothing can refer to weakly is not remembered
+                failed = self._failed_at.get(model)
         return failed is not None and self._clock() - failed < self._cooldown
 
     def _note(self, model: ChatModelBase, error: BaseException, failures: list[tuple[str, BaseException]]) -> None:
         failures.append((model.model, error))
         if self._cooldown:
-            self._failed_at[id(model)] = self._clock()
+            with suppress(TypeError):
+                self._failed_at[model] = self._clock()
 
 
 def _is_too_long(error: BaseException) -> bool:

@@ -20,8 +20,8 @@ from .given import number, said_by
 from .portable import estimated_tokens
 from .watched import watched
 
-Key = Literal["instance", "model", "provider", "agent"] | Callable[..., Any]
-KEYS = ("instance", "model", "provider", "agent")
+Key = Literal["instance", "model", "provider", "agent", "tenant"] | Callable[..., Any]
+KEYS = ("instance", "model", "provider", "agent", "tenant")
 MOST_LINES = 1000  # keys, before those that nobody waits for are forgotten
 OUTPUT = 1000  # tokens that an answer is taken to have until it is here
 
@@ -38,9 +38,9 @@ class RateLimitMiddleware(MiddlewareBase):
     """Lets model calls begin `min_interval` seconds apart (1, unless another limit is given), or `rate` a second with `burst` at once,
     and at most `tokens_per_minute`, all of which may be combined.
 
-    `key`: whose calls are counted together: all that pass this instance, those of one `model`, `provider` or `agent`, or what a function
-    of the agent says. `max_wait`: how many seconds a call may wait; above it, or at once with `on_exceed="reject"`, it is refused with
-    `RateLimitExceeded`. A provider's `retry-after` holds up those who come next. Put it behind retries and fallbacks in the list, so
+    `key`: whose calls are counted together: all that pass this instance, those of one `model`, `provider`, `agent` or `tenant`, or what a
+    function of the agent says. `max_wait`: how many seconds a call may wait; above it, or at once with `on_exceed="reject"`, it is refused
+    with `RateLimitExceeded`. A provider's `retry-after` holds up those who come next. Put it behind retries and fallbacks in the list, so
     that each try waits for its turn.
     """
 
@@ -74,6 +74,7 @@ class RateLimitMiddleware(MiddlewareBase):
         self._max_wait = 0.0 if on_exceed == "reject" else None if max_wait is None else number("max_wait", max_wait)
         self._clock = clock
         self._lines: dict[Any, Line] = {}
+        self._room = MOST_LINES
 
     async def on_model_call(self, agent: Any, input_kwargs: dict[str, Any], next_handler: Callable[..., Any]) -> Any:
         line = self._line(await self._key_of(agent, input_kwargs["current_model"]))
@@ -86,12 +87,13 @@ class RateLimitMiddleware(MiddlewareBase):
     async def _key_of(self, agent: Any, model: Any) -> Any:
         if callable(self._key):
             return await said_by(self._key, agent)
-        return {"instance": "", "model": model.model, "provider": model.provider, "agent": agent.name}[self._key]
+        return {"instance": "", "model": model.model, "provider": model.provider, "agent": agent.name, "tenant": agent.tenant}[self._key]
 
     def _line(self, key: Any) -> Line:
         if key not in self._lines:
-            if len(self._lines) >= MOST_LINES:
+            if len(self._lines) >= self._room:
                 self._lines = {known: line for known, line in self._lines.items() if not line.is_idle}
+                self._room = max(MOST_LINES, 2 * len(self._lines))  # who is not idle stays; looking at all for each new one would cost
             gates = [Gate(self._interval)] if self._interval is not None else []
             gates += [Gate(1 / self._rate, self._burst)] if self._rate is not None else []
             tokens = Gate(60 / self._tokens, self._tokens) if self._tokens is not None else None
@@ -100,10 +102,15 @@ class RateLimitMiddleware(MiddlewareBase):
 
 
 def _tell(waited: float) -> None:
-    """An event on the span that is current, if this process traces."""
+    """An event on the span that is current, and a metric, if this process traces."""
     if "opentelemetry.trace" in sys.modules:
         from opentelemetry.trace import get_current_span
 
+        from .traced_metrics import measures_now
+
+        measures = measures_now()
+        if measures is not None:
+            measures.waited(waited)
         get_current_span().add_event(semconv.EVENT_RATE_LIMIT_WAIT, {semconv.RATE_LIMIT_WAITED: waited})
 
 
@@ -113,16 +120,16 @@ class Gate:
     def __init__(self, interval: float, burst: float = 1) -> None:
         self._interval = interval
         self._room = interval * burst
-        self._full_at = -math.inf
+        self.full_at = -math.inf
         """When nothing of what was taken counts any more."""
 
     def opens(self, units: float) -> float:
         """When so many may pass, as things stand."""
-        return self._full_at + min(units * self._interval, self._room) - self._room
+        return self.full_at + min(units * self._interval, self._room) - self._room
 
     def take(self, units: float, now: float) -> None:
         """`units` below 0 give back."""
-        self._full_at = max(self._full_at, now) + units * self._interval
+        self.full_at = max(self.full_at, now) + units * self._interval
 
 
 class Line:
@@ -140,7 +147,8 @@ class Line:
     @property
     def is_idle(self) -> bool:
         """Nobody waits, and nothing that was taken counts any more."""
-        return not self._waiting and self._wait(0) <= 0
+        gates = [*self._gates, self._tokens] if self._tokens is not None else self._gates
+        return not self._waiting and max(self._held_until, *(gate.full_at for gate in gates)) <= self._clock()
 
     async def turn(self, tokens: float, max_wait: float | None) -> float:
         """Wait for the turn of a call of about so many tokens; gives how many seconds it took.

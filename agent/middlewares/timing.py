@@ -13,6 +13,7 @@ import msgspec
 from ..hooks import MiddlewareBase
 from ..models.response import ChatResponse
 from .given import said_by
+from .harmless import quietly
 from .watched import watched
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,8 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class TimingMiddleware(MiddlewareBase):
-    """Gives each model call's time to `sink`: a function that takes a `Timed`, or `"log"`. `clock` must never go back."""
+    """Gives each model call's time to `sink`: a function that takes a `Timed`, or `"log"`. A sink that fails is logged, and fails no call.
+    `clock` must never go back."""
 
     def __init__(self, sink: Literal["log"] | Callable[[Timed], Any] = "log", *, clock: Callable[[], float] = time.monotonic) -> None:
         """
@@ -70,7 +72,7 @@ class _Watch:
         outcome: Outcome = "error" if failed else "ok" if whole is not None and not whole.stop else "cancelled"
         said = type(error).__name__ if failed else ""
         timed = Timed(self._agent.name, self._model, self._agent.purpose, self._since(), self._first, outcome, said)
-        await said_by(self._sink, timed)
+        await quietly(said_by(self._sink, timed), "the sink of TimingMiddleware failed: %s")
 
     def _since(self) -> float:
         # Whatever clock was given: no call takes less than nothing.

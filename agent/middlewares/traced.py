@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
@@ -21,11 +20,22 @@ from ..messages.msg import ChatUsage, Msg, as_messages
 from ..models.base import ChatModelBase
 from ..models.response import ChatResponse
 from ..settings import ReplyFinishedReason
-from .traced_content import answer_of, cut, messages_of, tools_of
+from ..structured import STRUCTURED
+from ..tools.chunks import ToolResponse
+from ..tools.threads import in_thread
+from .harmless import harmless, quietly
+from .traced_content import Content
+from .traced_metrics import Measures
 
-logger = logging.getLogger(__name__)
 Said = dict[str, Any]
-F = TypeVar("F", bound=Callable[..., None])
+MEASURED = (
+    semconv.GEN_AI_OPERATION_NAME,
+    semconv.GEN_AI_PROVIDER_NAME,
+    semconv.GEN_AI_REQUEST_MODEL,
+    semconv.SERVER_ADDRESS,
+    semconv.SERVER_PORT,
+)
+"""What of a request's span stands on its metrics."""
 
 
 def reply_begins(agent: Any, conversation: str) -> Said:
@@ -109,26 +119,35 @@ def is_cancellation(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError | GeneratorExit)
 
 
-def harmless(function: F) -> F:
-    """What can't be told is not told; the call goes on."""
+class Telling(NamedTuple):
+    """How an agent is told of: by which tracer, by which instruments if any, and how much of what is said."""
 
-    def isolated(*args: Any) -> None:
-        try:
-            function(*args)
-        except Exception as error:  # noqa: BLE001 - telemetry never fails a call
-            logger.warning("a span lacks what could not be written: %s", type(error).__name__)
-
-    return isolated  # type: ignore[return-value]
+    tracer: Tracer
+    measures: Measures | None
+    content: Content
 
 
 class _Ending:
-    """A span that ends once. `limit`: how many characters of content it may hold of each text, 0 for no content at all."""
+    """A span that ends once, and what is measured when it does."""
 
-    def __init__(self, span: Span, limit: int) -> None:
+    def __init__(self, telling: Telling, span: Span) -> None:
         self.span = span
-        self.limit = limit
+        self.measures = telling.measures
+        self.content = telling.content
+        self._began = time.monotonic()
         self._error = ""
         self._cancelled = False
+
+    async def write(self, name: str, write: Callable[..., str], *what: Any) -> None:
+        """Put content onto the span, if there is to be any."""
+        if self.content and self.span.is_recording():
+            said, _ = await quietly(self._written(write, what))
+            if said:
+                self.span.set_attribute(name, said)
+
+    async def _written(self, write: Callable[..., str], what: Sequence[Any]) -> str:
+        said: str = await in_thread(write, *what) if self.content.is_slow else write(*what)
+        return said
 
     def fails(self, error: BaseException) -> None:
         if is_cancellation(error):
@@ -140,6 +159,8 @@ class _Ending:
         if self.span.is_recording():
             self._last()
         self.span.end()
+        if self.measures is not None:
+            self._measured(self.measures, time.monotonic() - self._began)
 
     @harmless
     def _last(self) -> None:
@@ -153,26 +174,31 @@ class _Ending:
     def _said(self) -> Said:
         return {}
 
+    def _measured(self, measures: Measures, seconds: float) -> None:
+        raise NotImplementedError
+
 
 class ReplySpan(_Ending):
     """`invoke_agent`. `traced` holds the tool calls that have a span of their own."""
 
-    def __init__(self, tracer: Tracer, span: Span, agent: Any, conversation: str, limit: int) -> None:
-        super().__init__(span, limit)
+    def __init__(self, telling: Telling, span: Span, agent: Any, conversation: str) -> None:
+        super().__init__(telling, span)
         self.conversation = conversation
         self.traced: set[str] = set()
-        self._tracer = tracer
+        self._telling = telling
         self._agent = agent
         self._begun: dict[str, tuple[str, int]] = {}
+        self._tools = 0
         self._ended = False
 
-    @harmless
-    def asked(self, inputs: Any) -> None:
-        if self.limit and self.span.is_recording():
-            self.span.set_attribute(semconv.GEN_AI_INPUT_MESSAGES, messages_of(as_messages(inputs), self.limit))
+    async def asked(self, inputs: Any) -> None:
+        await self.write(semconv.GEN_AI_INPUT_MESSAGES, lambda: self.content.messages(as_messages(inputs)))
+
+    async def answered(self, message: Msg) -> None:
+        await self.write(semconv.GEN_AI_OUTPUT_MESSAGES, self.content.answer, message.content)
 
     @harmless
-    def see(self, item: AgentEvent | Msg) -> None:
+    def see(self, item: AgentEvent) -> None:
         if isinstance(item, ToolResultStartEvent):
             self._begun[item.tool_call_id] = (item.tool_call_name, time.time_ns())
         elif isinstance(item, ToolResultEndEvent):
@@ -183,8 +209,6 @@ class ReplySpan(_Ending):
             self._cancelled = reason is ReplyFinishedReason.INTERRUPTED
             if reason is ReplyFinishedReason.ERROR:
                 self._error = (error.code or error.type) if error is not None else semconv.OTHER
-        elif isinstance(item, Msg) and self.limit:
-            self.span.set_attribute(semconv.GEN_AI_OUTPUT_MESSAGES, answer_of(item.content, self.limit))
 
     def fails(self, error: BaseException) -> None:
         # Who leaves once the end is told leaves nothing undone.
@@ -194,16 +218,19 @@ class ReplySpan(_Ending):
     def _tool_ended(self, event: ToolResultEndEvent) -> None:
         """A call that was answered without running: denied, unknown, or with arguments that can't be used."""
         name, began = self._begun.pop(event.tool_call_id, ("", 0))
-        if not began or event.tool_call_id in self.traced:
+        if not began:
             return
-        span = self._tracer.start_span(
+        self._tools += 1
+        if event.tool_call_id in self.traced:
+            return
+        span = self._telling.tracer.start_span(
             f"{semconv.EXECUTE_TOOL} {name}",
             trace.set_span_in_context(self.span),
             attributes=tool_begins(self._agent, event.tool_call_id, name, self.conversation),
             start_time=began,
         )
-        told = ToolSpan(span, 0)
-        told.gave(event.state, event.metadata, "")
+        told = ToolSpan(self._telling, span, self._agent, name)
+        told.gave(event.state, event.metadata)
         told.end()
 
     def _said(self) -> Said:
@@ -214,37 +241,65 @@ class ReplySpan(_Ending):
             said[semconv.GEN_AI_RESPONSE_FINISH_REASONS] = [answer.finish]
         return said
 
+    @harmless
+    def _measured(self, measures: Measures, seconds: float) -> None:
+        requests = len(self._agent.attempts)
+        measures.reply(self._agent.name, self._agent.model.model, seconds, self._error, requests=requests, tools=self._tools)
+
 
 class ChatSpan(_Ending):
-    """`chat`: one request to one model."""
+    """`chat`: one request to one model. `begins`: what its span says at its start, some of which stands on its metrics too."""
 
-    def __init__(self, span: Span, agent: Any, model: ChatModelBase, limit: int) -> None:
-        super().__init__(span, limit)
+    def __init__(self, telling: Telling, span: Span, model: ChatModelBase, begins: Said) -> None:
+        super().__init__(telling, span)
         self._model = model
-        self._began = time.monotonic()
+        self._labels = {name: begins[name] for name in MEASURED if name in begins}
+        self._streams = bool(getattr(model, "stream", False))
         self._first: float | None = None
+        self._latest = self._began
         self._whole: ChatResponse | None = None
         self._usage: ChatUsage | None = None
 
-    @harmless
-    def asked(self, input_kwargs: Mapping[str, Any]) -> None:
+    async def asked(self, input_kwargs: Mapping[str, Any]) -> None:
         if not self.span.is_recording():
             return
-        said: Said = dict(parameters(getattr(self._model, "settings", {})))
-        if self.limit:
-            choice = input_kwargs["tool_choice"]
-            said[semconv.GEN_AI_INPUT_MESSAGES] = messages_of(input_kwargs["messages"], self.limit)
-            if input_kwargs["tools"] and (choice is None or choice.mode != "none"):
-                said[semconv.GEN_AI_TOOL_DEFINITIONS] = tools_of(input_kwargs["tools"])
-        self.span.set_attributes(said)
+        self._asked_for()
+        tools, choice = input_kwargs["tools"], input_kwargs["tool_choice"]
+        await self.write(semconv.GEN_AI_INPUT_MESSAGES, self.content.messages, input_kwargs["messages"])
+        if tools and (choice is None or choice.mode != "none"):
+            await self.write(semconv.GEN_AI_TOOL_DEFINITIONS, self.content.tools, tools)
+
+    @harmless
+    def _asked_for(self) -> None:
+        self.span.set_attributes(dict(parameters(getattr(self._model, "settings", {}))))
 
     def piece(self, piece: ChatResponse) -> None:
         self._usage = piece.usage or self._usage
-        if self._first is None and piece.says_something:
-            self._first = time.monotonic() - self._began
+        if not piece.says_something:
+            return
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now - self._began
+        elif self.measures is not None and not piece.is_last:
+            self._chunk(self.measures, piece.model, now - self._latest)
+        self._latest = now
+
+    @harmless
+    def _chunk(self, measures: Measures, model: str, seconds: float) -> None:
+        measures.chunk(self._told(model), seconds)
+
+    def _told(self, model: str) -> Said:
+        return {**self._labels, semconv.GEN_AI_RESPONSE_MODEL: model} if model else self._labels
 
     async def ended(self, whole: ChatResponse | None, error: BaseException | None) -> None:
         self._whole = whole
+        try:
+            if whole is not None:
+                await self.write(semconv.GEN_AI_OUTPUT_MESSAGES, self.content.answer, whole.content)
+        finally:
+            self._close(whole, error)
+
+    def _close(self, whole: ChatResponse | None, error: BaseException | None) -> None:
         if error is not None:
             self.fails(error)
         elif whole is None:
@@ -253,7 +308,7 @@ class ChatSpan(_Ending):
 
     def _said(self) -> Said:
         said: Said = {}
-        if self._first is not None and getattr(self._model, "stream", False):
+        if self._first is not None and self._streams:
             said[semconv.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK] = self._first
         whole = self._whole
         if whole is not None:
@@ -261,34 +316,49 @@ class ChatSpan(_Ending):
                 said[semconv.GEN_AI_RESPONSE_FINISH_REASONS] = [whole.finish]
             if whole.model:
                 said[semconv.GEN_AI_RESPONSE_MODEL] = whole.model
-            if self.limit:
-                said[semconv.GEN_AI_OUTPUT_MESSAGES] = answer_of(whole.content, self.limit)
+        return said if self._usage is None or self._is_counted else said | _used(self._usage)
+
+    @property
+    def _is_counted(self) -> bool:
         # A gateway tells usage itself, in the same trace; twice told is twice counted.
-        return said if self._usage is None or getattr(self._model, "is_counted", False) else said | _used(self._usage)
+        return bool(getattr(self._model, "is_counted", False))
+
+    @harmless
+    def _measured(self, measures: Measures, seconds: float) -> None:
+        labels = self._told(self._whole.model if self._whole is not None else "")
+        measures.request(labels, seconds, self._error)
+        if self._first is not None and self._streams:
+            measures.first_chunk(labels, self._first)
+        if not self._is_counted:
+            measures.usage(labels, self._usage, self._error)
 
 
 class ToolSpan(_Ending):
     """`execute_tool`."""
 
-    def __init__(self, span: Span, limit: int) -> None:
-        super().__init__(span, limit)
-        self._result = ""
+    def __init__(self, telling: Telling, span: Span, agent: Any, name: str) -> None:
+        super().__init__(telling, span)
+        self._agent_name = agent.name
+        # A name that the model made up is not one that metrics may bear.
+        self._name = name if name == STRUCTURED or agent.find_tool(name) is not None else semconv.OTHER
 
-    @harmless
-    def asked(self, call: ToolCallBlock) -> None:
-        if self.limit and self.span.is_recording():
-            self.span.set_attribute(semconv.GEN_AI_TOOL_CALL_ARGUMENTS, cut(call.input, self.limit))
+    async def asked(self, call: ToolCallBlock) -> None:
+        await self.write(semconv.GEN_AI_TOOL_CALL_ARGUMENTS, self.content.arguments, call.input)
 
-    def gave(self, state: ToolResultState, metadata: Mapping[str, Any], text: str) -> None:
-        self._result = text
+    async def answered(self, response: ToolResponse) -> None:
+        self.gave(response.state, response.metadata)
+        await self.write(semconv.GEN_AI_TOOL_CALL_RESULT, lambda: self.content.result(response.text))
+
+    def gave(self, state: ToolResultState, metadata: Mapping[str, Any]) -> None:
         self._cancelled = state is ToolResultState.INTERRUPTED
         if state is ToolResultState.DENIED:
             self._error = "denied"
         elif state is ToolResultState.ERROR:
             self._error = str(metadata.get("error_type") or "tool_error")
 
-    def _said(self) -> Said:
-        return {semconv.GEN_AI_TOOL_CALL_RESULT: cut(self._result, self.limit)} if self.limit and self._result else {}
+    @harmless
+    def _measured(self, measures: Measures, seconds: float) -> None:
+        measures.tool(self._name, self._agent_name, seconds, self._error)
 
 
 def _used(usage: ChatUsage) -> Said:

@@ -1,4 +1,5 @@
-"""`TracingMiddleware`: a span for each reply, each request to a model, and each tool call, through the OpenTelemetry API.
+"""`TracingMiddleware`: a span for each reply, each request to a model, and each tool call, and what they took as metrics; through the
+OpenTelemetry API.
 
 A span is current only while its inside runs, one step at a time: it is never held across a `yield`, so a stream may be read and left by
 any task. Where no provider is set, each hook gives back what the next one gives.
@@ -11,30 +12,38 @@ from functools import partial
 from typing import Any, ClassVar
 
 from opentelemetry import context as otel
-from opentelemetry import trace
+from opentelemetry import metrics, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, SpanKind, Tracer, TracerProvider
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import NoOpTracer, SpanKind, TracerProvider
 
 from ... import __version__
 from ...exporters import semconv
+from ..events import AgentEvent
 from ..hooks import MiddlewareBase
+from ..messages.msg import Msg
 from ..models.response import ChatResponse, ModelStream
 from ..tools.chunks import ToolResponse
 from .given import number, said_by
-from .traced import ChatSpan, ReplySpan, ToolSpan, chat_begins, reply_begins, tool_begins
-from .traced_content import Capture, capture_of
+from .traced import ChatSpan, ReplySpan, Telling, ToolSpan, chat_begins, reply_begins, tool_begins
+from .traced_content import Capture, Content, Redact
+from .traced_metrics import GENAI_NAMES, GenaiNames, Measures, measuring
 from .watched import Watched, Watcher, watched
 
 _END = object()
+_API = ("opentelemetry.trace", "opentelemetry.metrics")
 
 
 class TracingMiddleware(MiddlewareBase):
-    """Put it first in the list. `tracer_provider`: default the process's, asked for at each reply, since it may be set later.
+    """Put it first in the list. `tracer_provider`, `meter_provider`: default the process's, asked for at each reply, since they may be set
+    later.
 
-    `capture_content="full"` puts messages, arguments and results on the spans, each text cut at `max_attr_len` characters; `"none"` never
-    does. Default: what `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says, and none without it. `conversation_id_fn(agent)` names
-    the conversation; default: the reply's thread, where the caller named one. Where the model is a gateway of ours, which counts by
-    itself, the spans of model calls carry no usage: tokens are counted once.
+    `capture_content`: what of messages, arguments and results stands on the spans. `"none"`: nothing. `"metadata"`: who said what kind of
+    thing, how long, no word of it. `"full"`: each text, cut at `max_attr_len` characters. `"redacted"`: the same after `redact`, a function
+    of a text. Default: what `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says, and none without it. `conversation_id_fn(agent)`
+    names the conversation; default: the reply's thread, where the caller named one. `genai_metrics`: the names of the metrics of requests
+    to models, `"legacy"`, those of OpenTelemetry's conventions `"v0_1"`, or `"both"`. Where the model is a gateway of ours, which counts by
+    itself, model calls bear no usage: tokens are counted once.
     """
 
     innermost: ClassVar[frozenset[str]] = frozenset({"on_model_call"})
@@ -43,53 +52,72 @@ class TracingMiddleware(MiddlewareBase):
         self,
         tracer_provider: TracerProvider | None = None,
         *,
+        meter_provider: MeterProvider | None = None,
         capture_content: Capture | None = None,
+        redact: Redact | None = None,
         max_attr_len: int = 8192,
         conversation_id_fn: Callable[..., Any] | None = None,
+        genai_metrics: GenaiNames = "both",
     ) -> None:
         """
         Raises:
             ValueError: an option is not what it must be.
         """
-        self._provider = tracer_provider
-        self._limit = int(number("max_attr_len", max_attr_len, least=1)) if capture_of(capture_content) else 0
+        if genai_metrics not in GENAI_NAMES:
+            raise ValueError(f"genai_metrics must be one of {', '.join(GENAI_NAMES)}, not {genai_metrics!r}")
+        self._providers = (tracer_provider, meter_provider)
+        self._content = Content(capture_content, int(number("max_attr_len", max_attr_len, least=1)), redact)
         self._conversation_id_fn = conversation_id_fn
+        self._names = genai_metrics
         self._key = otel.create_key("spangate-reply")
-        self._known: tuple[TracerProvider | None, Tracer | None] = (None, None)
+        self._known: tuple[Any, Any, Telling | None] = (None, None, None)
 
-    def _tracer(self) -> Tracer | None:
-        """None where nobody takes spans."""
-        provider = self._provider or trace.get_tracer_provider()
-        known, tracer = self._known
-        if provider is not known:
-            nobody = type(provider) in (ProxyTracerProvider, NoOpTracerProvider)
-            tracer = None if nobody else provider.get_tracer(semconv.SCOPE_AGENT, __version__)
-            self._known = (provider, tracer)
-        return tracer
+    def _telling(self) -> Telling | None:
+        """None where nobody takes spans, or metrics."""
+        given, measured = self._providers
+        traces = given or trace.get_tracer_provider()
+        meters = measured or metrics.get_meter_provider()
+        known, also_known, telling = self._known
+        if traces is not known or meters is not also_known:
+            telling = self._found(traces, meters)
+            self._known = (traces, meters, telling)
+        return telling
+
+    def _found(self, traces: TracerProvider, meters: MeterProvider) -> Telling | None:
+        # The API's own providers stand for nobody.
+        takes_spans, takes_metrics = (not type(each).__module__.startswith(_API) for each in (traces, meters))
+        if not (takes_spans or takes_metrics):
+            return None
+        tracer = traces.get_tracer(semconv.SCOPE_AGENT, __version__) if takes_spans else NoOpTracer()
+        measures = Measures(meters.get_meter(semconv.SCOPE_AGENT, __version__), self._names) if takes_metrics else None
+        return Telling(tracer, measures, self._content)
 
     def takes_part(self) -> bool:
-        return self._tracer() is not None
+        return self._telling() is not None
 
     # a reply
 
     def on_reply(self, agent: Any, input_kwargs: dict[str, Any], next_handler: Callable[..., Any]) -> AsyncIterator[Any]:
-        tracer = self._tracer()
+        telling = self._telling()
         events: AsyncIterator[Any] = next_handler()
-        return events if tracer is None else self._reply(tracer, agent, input_kwargs, events)
+        return events if telling is None else self._reply(telling, agent, input_kwargs, events)
 
     async def _reply(
-        self, tracer: Tracer, agent: Any, input_kwargs: dict[str, Any], events: AsyncIterator[Any]
-    ) -> AsyncGenerator[Any, None]:
+        self, telling: Telling, agent: Any, input_kwargs: dict[str, Any], events: AsyncIterator[AgentEvent | Msg]
+    ) -> AsyncGenerator[AgentEvent | Msg, None]:
         conversation = agent.thread_id if agent.has_thread else ""
         if self._conversation_id_fn is not None:
             conversation = str(await said_by(self._conversation_id_fn, agent) or "")
-        span = tracer.start_span(_named(semconv.INVOKE_AGENT, agent.name), attributes=reply_begins(agent, conversation))
-        told = ReplySpan(tracer, span, agent, conversation, self._limit)
-        told.asked(input_kwargs["inputs"])
-        inside = otel.set_value(self._key, told, trace.set_span_in_context(span))
+        span = telling.tracer.start_span(_named(semconv.INVOKE_AGENT, agent.name), attributes=reply_begins(agent, conversation))
+        told = ReplySpan(telling, span, agent, conversation)
+        inside = measuring(otel.set_value(self._key, told, trace.set_span_in_context(span)), telling.measures)
         try:
+            await told.asked(input_kwargs["inputs"])
             while (item := await _next(events, inside)) is not _END:
-                told.see(item)
+                if isinstance(item, Msg):
+                    await told.answered(item)
+                else:
+                    told.see(item)
                 yield item
         except BaseException as error:
             told.fails(error)
@@ -102,39 +130,42 @@ class TracingMiddleware(MiddlewareBase):
     # a request to a model
 
     def on_model_call(self, agent: Any, input_kwargs: dict[str, Any], next_handler: Callable[..., Any]) -> Any:
-        tracer = self._tracer()
-        return next_handler() if tracer is None else self._model_call(tracer, agent, input_kwargs, next_handler)
+        telling = self._telling()
+        return next_handler() if telling is None else self._model_call(telling, agent, input_kwargs, next_handler)
 
-    async def _model_call(self, tracer: Tracer, agent: Any, input_kwargs: dict[str, Any], next_handler: Callable[..., Any]) -> Any:
+    async def _model_call(self, telling: Telling, agent: Any, input_kwargs: dict[str, Any], next_handler: Callable[..., Any]) -> Any:
         model = input_kwargs["current_model"]
         begins = chat_begins(agent, model, self._conversation())
-        span = tracer.start_span(_named(semconv.CHAT, model.model), kind=SpanKind.CLIENT, attributes=begins)
-        told = ChatSpan(span, agent, model, self._limit)
-        told.asked(input_kwargs)
-        inside = trace.set_span_in_context(span)
-        return await watched(agent, partial(_within, inside, next_handler), told, _stream=partial(_Traced, inside))
+        span = telling.tracer.start_span(_named(semconv.CHAT, model.model), kind=SpanKind.CLIENT, attributes=begins)
+        told, inside = ChatSpan(telling, span, model, begins), trace.set_span_in_context(span)
+
+        async def asking(**changed: Any) -> Any:
+            await told.asked(input_kwargs)
+            return await _within(inside, next_handler, **changed)
+
+        return await watched(agent, asking, told, _stream=partial(_Traced, inside))
 
     # a tool call
 
     def on_acting(self, agent: Any, input_kwargs: dict[str, Any], next_handler: Callable[..., Any]) -> AsyncIterator[Any]:
-        tracer = self._tracer()
+        telling = self._telling()
         chunks: AsyncIterator[Any] = next_handler()
-        return chunks if tracer is None else self._acting(tracer, agent, input_kwargs, chunks)
+        return chunks if telling is None else self._acting(telling, agent, input_kwargs, chunks)
 
     async def _acting(
-        self, tracer: Tracer, agent: Any, input_kwargs: dict[str, Any], chunks: AsyncIterator[Any]
+        self, telling: Telling, agent: Any, input_kwargs: dict[str, Any], chunks: AsyncIterator[Any]
     ) -> AsyncGenerator[Any, None]:
         call, reply = input_kwargs["tool_call"], otel.get_value(self._key)
         if isinstance(reply, ReplySpan):
             reply.traced.add(call.id)
         begins = tool_begins(agent, call.id, call.name, self._conversation())
-        span = tracer.start_span(_named(semconv.EXECUTE_TOOL, call.name), attributes=begins)
-        told, inside = ToolSpan(span, self._limit), trace.set_span_in_context(span)
-        told.asked(call)
+        span = telling.tracer.start_span(_named(semconv.EXECUTE_TOOL, call.name), attributes=begins)
+        told, inside = ToolSpan(telling, span, agent, call.name), trace.set_span_in_context(span)
         try:
+            await told.asked(call)
             while (chunk := await _next(chunks, inside)) is not _END:
                 if isinstance(chunk, ToolResponse):
-                    told.gave(chunk.state, chunk.metadata, chunk.text)
+                    await told.answered(chunk)
                 yield chunk
         except BaseException as error:
             told.fails(error)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...call import sse
 from ...call.errors import ProviderFault, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
+from ...call.events import dicts
 from ..asking import asking
 from ..errors import InvalidInput
 from ..messages.anthropic import to_anthropic, tools_of
@@ -17,6 +18,7 @@ from ..messages.blocks import Block, ForeignBlock, TextBlock, ThinkingBlock, Too
 from ..messages.msg import ChatUsage, Msg
 from ..settings import ToolChoice
 from .base import ChatModelBase, Tools
+from .chunks import words_of
 from .labels import is_vendor, reply_headers
 from .openai import fault
 from .response import ChatResponse, Gathered
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 VERSION = "2023-06-01"
 MAX_TOKENS = 8192
 MAX_ERROR = 1 << 16
+MAX_FRAME = 1 << 24  # bytes of one event
 FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
 
 
@@ -89,7 +92,7 @@ class AnthropicChatModel(ChatModelBase):
             if answer.status != 200:
                 raise await _refused(answer)
             if not self.stream:
-                yield pieces.whole(json.loads(await _reached(answer.read())))
+                yield pieces.whole(_object(await _reached(answer.read())))
                 return
             rest = b""
             while not pieces.ended:
@@ -97,9 +100,11 @@ class AnthropicChatModel(ChatModelBase):
                 if not data:
                     raise UpstreamIncomplete(f"The answer of {self.model} stopped before its end.")
                 rest += data
+                if len(rest) > MAX_FRAME:
+                    raise UpstreamIncomplete(f"The answer of {self.model} holds an event without an end.")
                 whole = sse.whole_frames(rest)
                 for frame in sse.frames(rest[:whole]):
-                    piece = pieces.add(_event(frame))
+                    piece = pieces.add(_object(sse.data_of(frame)))
                     if piece is not None:
                         yield piece
                 rest = rest[whole:]
@@ -156,22 +161,29 @@ async def _reached(waiting: Any) -> Any:
 
 
 async def _refused(answer: Any) -> Exception:
-    text = bytes(await _reached(answer.content.read(MAX_ERROR))).decode("utf-8", "replace")
-    try:
-        body = json.loads(text)
-    except ValueError:
-        body = {}
+    body = _object(await _reached(answer.content.read(MAX_ERROR)))
     headers = {name: value for name, value in answer.headers.items() if name.lower().startswith("retry-after")}
     return fault(answer.status, body, f"The provider answered with status {answer.status}.", headers)
 
 
-def _event(frame: bytes) -> dict[str, Any]:
-    data = sse.data_of(frame)
+def _object(data: bytes | None) -> dict[str, Any]:
+    """The object in these bytes; an empty one for anything else."""
     try:
         value = json.loads(data) if data else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _of(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object in this field."""
+    value = said.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _place(event: Mapping[str, Any]) -> int:
+    index = event.get("index")
+    return index if isinstance(index, int) else 0
 
 
 class AnthropicPieces:
@@ -197,15 +209,15 @@ class AnthropicPieces:
             error = fault(None, event, "The model's answer broke off.", {})
             raise error if isinstance(error, ProviderFault) else UpstreamIncomplete(error.message)
         if kind == "message_start":
-            message = event.get("message", {})
-            self.model = message.get("model") or self.model
+            message = _of(event, "message")
+            self.model = words_of(message, "model") or self.model
             self._count(message.get("usage"))
         elif kind == "content_block_start":
             block = self._started(event)
         elif kind == "content_block_delta":
             block = self._grown(event)
         elif kind == "message_delta":
-            self.finish = event.get("delta", {}).get("stop_reason") or self.finish
+            self.finish = words_of(_of(event, "delta"), "stop_reason") or self.finish
             self._count(event.get("usage"))
         elif kind == "message_stop":
             self.ended = True
@@ -216,11 +228,19 @@ class AnthropicPieces:
         return piece
 
     def whole(self, message: Mapping[str, Any]) -> ChatResponse:
-        """The answer that came in one."""
+        """The answer that came in one.
+
+        Raises:
+            ProviderFault: it is none.
+        """
+        if message.get("type") == "error":
+            self.add(message)
         self.add({"type": "message_start", "message": message})
-        for number, block in enumerate(message.get("content", ())):
+        for number, block in enumerate(dicts(message.get("content"))):
             self.add({"type": "content_block_start", "index": number, "content_block": block})
-        self.finish = message.get("stop_reason")
+        self.finish = words_of(message, "stop_reason") or None
+        if self.finish is None:
+            raise UpstreamIncomplete(f"{self.model} answered with what is no answer.")
         return self.last()
 
     def last(self) -> ChatResponse:
@@ -232,39 +252,38 @@ class AnthropicPieces:
         return ChatResponse(content, True, self.id, self._whole_usage(), finish=finish, model=self.model)
 
     def _started(self, event: Mapping[str, Any]) -> Block:
-        given = event.get("content_block", {})
+        given = _of(event, "content_block")
         kind, block_id = given.get("type"), new_id()
         block: Block
         if kind == "text":
-            block = TextBlock(given.get("text", ""), block_id)
+            block = TextBlock(words_of(given, "text"), block_id)
         elif kind == "thinking":
             kept = {"anthropic": {"signature": given["signature"]}} if given.get("signature") else {}
-            block = ThinkingBlock(given.get("thinking", ""), block_id, kept)
+            block = ThinkingBlock(words_of(given, "thinking"), block_id, kept)
         elif kind == "tool_use":
             arguments = given.get("input")
-            block = ToolCallBlock(
-                given.get("id") or f"call_{block_id[:24]}", given.get("name", ""), json.dumps(arguments) if arguments else ""
-            )
+            call_id = words_of(given, "id") or f"call_{block_id[:24]}"
+            block = ToolCallBlock(call_id, words_of(given, "name"), json.dumps(arguments) if arguments else "")
         else:
             block = ForeignBlock("anthropic", dict(given), id=block_id)
-        self._open[event.get("index", 0)] = block
+        self._open[_place(event)] = block
         return block
 
     def _grown(self, event: Mapping[str, Any]) -> Block | None:
-        block, delta = self._open.get(event.get("index", 0)), event.get("delta", {})
+        block, delta = self._open.get(_place(event)), _of(event, "delta")
         if isinstance(block, TextBlock):
-            return TextBlock(delta.get("text", ""), block.id)
+            return TextBlock(words_of(delta, "text"), block.id)
         if isinstance(block, ThinkingBlock):
             if delta.get("type") == "signature_delta":
-                return ThinkingBlock("", block.id, {"anthropic": {"signature": delta.get("signature", "")}})
-            return ThinkingBlock(delta.get("thinking", ""), block.id)
+                return ThinkingBlock("", block.id, {"anthropic": {"signature": words_of(delta, "signature")}})
+            return ThinkingBlock(words_of(delta, "thinking"), block.id)
         if isinstance(block, ToolCallBlock):
-            return ToolCallBlock(block.id, block.name, delta.get("partial_json", ""))
+            return ToolCallBlock(block.id, block.name, words_of(delta, "partial_json"))
         return None
 
     def _count(self, usage: Any) -> None:
         if isinstance(usage, Mapping):
-            self._usage |= {name: value for name, value in usage.items() if isinstance(value, int) and not isinstance(value, bool)}
+            self._usage |= {name: value for name, value in usage.items() if type(value) is int and value >= 0}
 
     def _whole_usage(self) -> ChatUsage | None:
         if not self._usage:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from ...call.events import Usage, dicts
+from ...call.parts import CallParts
 from ..messages.blocks import Block, TextBlock, ThinkingBlock, ToolCallBlock, new_id
 from ..messages.msg import ChatUsage
 from ..settings import FinishedReason
@@ -24,13 +26,14 @@ class ChatPieces:
         self.finish: str | None = None
         self.usage: ChatUsage | None = None
         self._gathered = Gathered()
-        self._calls: dict[int, ToolCallBlock] = {}
+        self._parts: CallParts[ToolCallBlock] = CallParts()
+        self._ids: set[str] = set()
         self._text, self._thinking = new_id(), new_id()
         self._beside: dict[str, Any] = {}
 
     def add(self, chunk: Mapping[str, Any]) -> ChatResponse | None:
         """The piece that this chunk (or whole completion) brings, if it says anything."""
-        self.model = chunk.get("model") or self.model
+        self.model = words_of(chunk, "model") or self.model
         usage = chunk.get("usage")
         if isinstance(usage, Mapping):
             self.usage = usage_of(usage)
@@ -41,7 +44,7 @@ class ChatPieces:
             said = choice.get("delta") or choice.get("message")
             if isinstance(said, Mapping):
                 blocks += self._blocks(said)
-            self.finish = choice.get("finish_reason") or self.finish
+            self.finish = words_of(choice, "finish_reason") or self.finish
         if not blocks:
             return None
         piece = ChatResponse(blocks, is_last=False, id=self.id, model=self.model)
@@ -51,7 +54,8 @@ class ChatPieces:
     def go_on_with(self, block: Block, index: int = 0) -> None:
         """What comes from now on is more of this block; `index`: of a tool call, the one that it has in chunks."""
         if isinstance(block, ToolCallBlock):
-            self._calls.setdefault(index, block)
+            self._ids.add(block.id)
+            self._parts.goes_on(block, block.id, index)
         elif isinstance(block, ThinkingBlock):
             self._thinking = block.id
         elif isinstance(block, TextBlock):
@@ -67,26 +71,24 @@ class ChatPieces:
             blocks.append(TextBlock(said["content"], self._text))
         if isinstance(said.get("refusal"), str) and said["refusal"]:
             blocks.append(TextBlock(said["refusal"], f"{self._text}-refusal", {"chat": {"refusal": True}}))
-        for number, call in enumerate(dicts(said.get("tool_calls"))):
-            blocks.append(self._call(call.get("index", number), call))
+        parts = dicts(said.get("tool_calls"))
+        # Two calls of one message may bear one id; where they have no index either, their places tell them apart.
+        twice = len({str(part.get("id")) for part in parts}) < len(parts)
+        blocks += [self._call({"index": number, **part} if twice else part) for number, part in enumerate(parts)]
         self._beside |= {name: value for name, value in said.items() if name not in _KNOWN and value not in (None, [], "")}
         return blocks
 
-    def _call(self, index: int, call: Mapping[str, Any]) -> ToolCallBlock:
-        function = call.get("function")
+    def _call(self, part: Mapping[str, Any]) -> ToolCallBlock:
+        function = part.get("function")
         function = function if isinstance(function, Mapping) else {}
-        known = self._calls.get(index)
-        # A provider that gives every call index 0 starts a new one with a new id.
-        if known is not None and call.get("id") and call["id"] != known.id and function.get("name"):
-            known, index = None, len(self._calls)
-        arguments = function.get("arguments") or ""
-        if known is None:
-            taken = {each.id for each in self._calls.values()}
-            call_id = call.get("id") if call.get("id") not in taken else None
-            known = ToolCallBlock(call_id or f"call_{new_id()[:24]}", function.get("name") or "", arguments)
-            self._calls[index] = known
-            return known
-        return ToolCallBlock(known.id, function.get("name") or known.name, arguments)
+        name, arguments = words_of(function, "name"), function.get("arguments") or ""
+        known = self._parts.of(part, lambda own: self._begun(own, name), names=bool(name))
+        return ToolCallBlock(known.id, name or known.name, arguments if isinstance(arguments, str) else json.dumps(arguments))
+
+    def _begun(self, own: str | None, name: str) -> ToolCallBlock:
+        call_id = own if own and own not in self._ids else f"call_{new_id()[:24]}"
+        self._ids.add(call_id)
+        return ToolCallBlock(call_id, name, "")
 
     def last(self) -> ChatResponse:
         """The whole answer."""
@@ -95,6 +97,12 @@ class ChatPieces:
             content[0].extra["chat.message"] = dict(self._beside)
         finish = self.finish
         return ChatResponse(content, True, self.id, self.usage, FinishedReason.COMPLETED, finish, self.model)
+
+
+def words_of(said: Mapping[str, Any], name: str) -> str:
+    """The text of this field; empty for anything else."""
+    value = said.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def usage_of(usage: Mapping[str, Any]) -> ChatUsage:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...call.errors import ProviderFault, Refused, SpangateError, UpstreamError, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
 from ..asking import asking
+from ..errors import InvalidInput
 from ..messages.msg import Msg
 from ..settings import ToolChoice
 from .base import ChatModelBase, Tools
@@ -80,7 +81,9 @@ class OpenAIChatModel(ChatModelBase):
         body = self._body(messages, tools, tool_choice, settings)
         answer = await _asked(self.client.chat.completions.create(**body))
         if not self.stream:
-            pieces.add(answer.model_dump(exclude_unset=True))
+            pieces.add(_said(answer))
+            if pieces.finish is None:
+                raise UpstreamIncomplete(f"{self.model} answered with what is no answer.")
             yield pieces.last()
             return
         try:
@@ -88,7 +91,7 @@ class OpenAIChatModel(ChatModelBase):
                 chunk = await _asked(anext(answer, None))
                 if chunk is None:
                     break
-                piece = pieces.add(chunk.model_dump(exclude_unset=True))
+                piece = pieces.add(_said(chunk))
                 if piece is not None:
                     yield piece
         finally:
@@ -115,6 +118,12 @@ class OpenAIChatModel(ChatModelBase):
         return body
 
 
+def _said(given: Any) -> Mapping[str, Any]:
+    """What the client read, as it was written; the client checks nothing, and gives a page of HTML as text."""
+    said: Mapping[str, Any] = given.model_dump(exclude_unset=True, warnings=False) if hasattr(given, "model_dump") else {}
+    return said
+
+
 async def _asked(waiting: Any) -> Any:
     """What the client gives, or its error in our words.
 
@@ -134,6 +143,10 @@ async def _asked(waiting: Any) -> Any:
         raise fault(error.status_code, error.body, error.message, headers) from error
     except APIError as error:
         raise fault(None, error.body, error.message, {}) from error
+    except UnicodeEncodeError as error:
+        raise InvalidInput("The request holds half of a character, which can't be sent.", detail=str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise UpstreamIncomplete("The model's answer is no JSON.", detail=str(error)) from error
 
 
 def fault(status: int | None, body: Any, message: str, headers: Mapping[str, str]) -> SpangateError:

@@ -7,20 +7,26 @@ arrived, or its end; what went wrong before that was raised.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
+from ...call.errors import UpstreamIncomplete
 from ..errors import NoAnswer
 from ..messages.blocks import Block, DataBlock, TextBlock, ThinkingBlock, ToolCallBlock, new_id
 from ..messages.msg import ChatUsage
 from ..settings import FinishedReason
 
 Callback = Callable[["ChatResponse"], Any]
+MOST = 1 << 24
+"""Characters of one answer: no model says as much, unless it has lost its mind."""
+_BLOCKS = get_args(Block)
+_TURN = 64  # pieces after which the loop turns, if the model itself never waits
 
 
 class ChatResponse(msgspec.Struct):
@@ -36,6 +42,14 @@ class ChatResponse(msgspec.Struct):
     model: str = ""
     metadata: dict[str, Any] = {}
     stop: str = ""
+
+    def __post_init__(self) -> None:
+        given: Any = self.content
+        if not isinstance(given, list):
+            self.content = given = [TextBlock(given)] if isinstance(given, str) else list(given)
+        for block in given:
+            if not isinstance(block, _BLOCKS):
+                raise TypeError(f"the content of a ChatResponse is a text or a list of blocks, and a {type(block).__name__} is none")
 
     @classmethod
     def of(cls, text: str, **fields: Any) -> ChatResponse:
@@ -103,6 +117,7 @@ class ModelStream(AsyncGenerator[ChatResponse, None]):
         self._source = source
         self._first = deque(first)
         self._callbacks: list[Callback] = []
+        self._given = 0
         self._last: ChatResponse | None = None
         self._ended = False
 
@@ -140,7 +155,10 @@ class ModelStream(AsyncGenerator[ChatResponse, None]):
     async def __anext__(self) -> ChatResponse:
         if self._ended:
             raise StopAsyncIteration
-        piece = self._first.popleft() if self._first else await anext(self._source)
+        self._given += 1
+        if self._given % _TURN == 0:
+            await asyncio.sleep(0)
+        piece = self._first.popleft() if self._first else a_piece(await anext(self._source))
         if piece.is_last:
             self._last = piece
             if not piece.stop:
@@ -169,37 +187,80 @@ class ModelStream(AsyncGenerator[ChatResponse, None]):
 class Gathered:
     """Pieces put together: what the last piece of a stream has to say."""
 
-    __slots__ = ("blocks", "usage")
+    __slots__ = ("_blocks", "_more", "_size", "usage")
 
     def __init__(self) -> None:
-        self.blocks: dict[str, Block] = {}
+        self._blocks: dict[str, Block] = {}
+        self._more: dict[str, list[str]] = {}
+        """What has come of a block since its beginning; joined once, for a text that grows by each piece is copied by each."""
+        self._size = 0
         self.usage: ChatUsage | None = None
 
     def add(self, piece: ChatResponse) -> None:
+        """
+        Raises:
+            UpstreamIncomplete: the answer is too long.
+        """
         for block in piece.content:
             self._add(block)
         self.usage = piece.usage or self.usage
+        if self._size > MOST:
+            raise UpstreamIncomplete(f"The model's answer is longer than {MOST} characters, and was left.")
 
     def _add(self, block: Block) -> None:
-        known = self.blocks.get(block.id)
+        known = self._blocks.get(block.id)
         if known is None:
-            self.blocks[block.id] = msgspec.structs.replace(block, extra=dict(block.extra))
+            self._blocks[block.id] = msgspec.structs.replace(block, extra=dict(block.extra))
+            self._more[block.id] = []
+            self._size += len(_words(block))
             return
-        if isinstance(known, TextBlock) and isinstance(block, TextBlock):
-            known.text += block.text
-        elif isinstance(known, ThinkingBlock) and isinstance(block, ThinkingBlock):
-            known.thinking += block.thinking
-        elif isinstance(known, ToolCallBlock) and isinstance(block, ToolCallBlock):
-            known.input += block.input
-        elif isinstance(known, DataBlock):
-            self.blocks[block.id] = block
+        if isinstance(known, DataBlock):
+            self._blocks[block.id] = block
             return
+        if isinstance(known, ToolCallBlock) and isinstance(block, ToolCallBlock):
+            known.name = known.name or block.name
+        words = _words(block) if type(block) is type(known) else ""
+        if words:
+            self._more.setdefault(block.id, []).append(words)
+            self._size += len(words)
         for dialect, value in block.extra.items():
             known.extra[dialect] = {**known.extra.get(dialect, {}), **value} if isinstance(value, dict) else value
 
+    def __contains__(self, block_id: str) -> bool:
+        return block_id in self._blocks
+
     @property
     def content(self) -> list[Block]:
-        return list(self.blocks.values())
+        for block_id, more in self._more.items():
+            block = self._blocks[block_id]
+            words = _characters("".join((_words(block), *more)))
+            if isinstance(block, TextBlock):
+                block.text = words
+            elif isinstance(block, ThinkingBlock):
+                block.thinking = words
+            elif isinstance(block, ToolCallBlock):
+                block.input = words
+        self._more = {}
+        return list(self._blocks.values())
+
+
+def _words(block: Block) -> str:
+    """What grows of a block."""
+    if isinstance(block, TextBlock):
+        return block.text
+    if isinstance(block, ThinkingBlock):
+        return block.thinking
+    return block.input if isinstance(block, ToolCallBlock) else ""
+
+
+def _characters(text: str) -> str:
+    """The text with its characters whole: pieces may end in the middle of one, and a half that stays alone can't be sent."""
+    try:
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 Answer = ChatResponse | ModelStream
@@ -212,16 +273,31 @@ def as_answer(value: Any) -> Answer | None:
     return ModelStream(value) if isinstance(value, AsyncIterator) else None
 
 
+def a_piece(value: Any) -> ChatResponse:
+    """
+    Raises:
+        NoAnswer: it is none.
+    """
+    if not isinstance(value, ChatResponse):
+        raise NoAnswer(f"The model gave a {type(value).__name__} as a piece of its answer; it must give ChatResponse.")
+    return value
+
+
 async def primed(source: AsyncIterator[ChatResponse], *, empty: str = "The model's answer is empty.") -> ModelStream:
     """A stream whose first content, or end, has arrived; what goes wrong before that is raised here, and its source closed.
 
     Raises:
         NoAnswer: it ended without saying anything.
     """
-    held: list[ChatResponse] = []
+    held: deque[ChatResponse] = deque(maxlen=_TURN)  # what says nothing may come for ever
+    given = 0
     try:
-        async for piece in source:
-            held.append(piece)
+        async for value in source:
+            piece, given = a_piece(value), given + 1
+            if given % _TURN == 0:
+                await asyncio.sleep(0)
+            if piece.content or piece.is_last or piece.usage is not None:
+                held.append(piece)
             if piece.is_last or piece.says_something:
                 break
         last = held[-1] if held else None

@@ -11,6 +11,8 @@ import msgspec
 
 from ..errors import NotJSON
 
+_DEEPEST = 200
+
 
 class Record(msgspec.Struct, frozen=True):
     """A value as it is kept; `version` counts from 1."""
@@ -44,15 +46,38 @@ def written(value: Any) -> str:
     Raises:
         NotJSON: it holds what JSON hasn't; the message says where.
     """
-    odd = _odd(value, "")
-    if odd:
-        raise NotJSON(f"State must be JSON; {odd}.")
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    if not _is_plain(value):
+        odd = _odd(value, "")
+        if odd:
+            raise NotJSON(f"State must be JSON; {odd}.")
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError):
+        # What is JSON all the same: halves of characters, which a stream may cut an answer into, go escaped.
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    """Whether it is surely JSON: most state is, and most of it is texts."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if depth > _DEEPEST:
+        return False
+    if kind is dict:
+        return all(type(key) is str and (type(each) in _PLAIN or _is_plain(each, depth + 1)) for key, each in value.items())
+    if kind is list:
+        return all(type(each) in _PLAIN or _is_plain(each, depth + 1) for each in value)
+    return kind is float and math.isfinite(value)
 
 
 def _odd(value: Any, path: str, depth: int = 0) -> str:
+    """What in it is no JSON, and where; empty if nothing is."""
     at = path or "the value"
-    if depth > 200:
+    if depth > _DEEPEST:
         return f"{at[:80]} is nested too deep, or holds itself"
     if value is None or isinstance(value, bool | str | int):
         return ""

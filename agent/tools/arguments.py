@@ -9,9 +9,12 @@ import ast
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-_FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*(.*?)\s*```\s*$", re.DOTALL)
+_FENCE = "```"
+_LONGEST_LITERAL = 100_000  # characters; Python's own parser is not made for what strangers write
+_LANGUAGE = re.compile("[a-zA-Z]*")
 _TRAILING = re.compile(r",(\s*[}\]])")
 
 
@@ -42,17 +45,25 @@ def _loaded(text: str) -> tuple[Any, bool]:
         return json.loads(text), False
     except (ValueError, RecursionError) as error:
         first = error
-    fenced = _FENCE.match(text)
-    bare = fenced[1] if fenced else text.strip()
+    bare = _unfenced(text.strip())
     for attempt in (bare, _TRAILING.sub(r"\1", bare)):
         try:
             return json.loads(attempt, strict=False), True
         except (ValueError, RecursionError):
             continue
-    try:
-        return ast.literal_eval(bare), True  # a Python dict: single quotes, True, None
-    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        raise BadArguments(f"The arguments are no JSON: {first}. Send one complete JSON object.") from None
+    if len(bare) <= _LONGEST_LITERAL:
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            return ast.literal_eval(bare), True  # a Python dict: single quotes, True, None
+    raise BadArguments(f"The arguments are no JSON: {first}. Send one complete JSON object.")
+
+
+def _unfenced(text: str) -> str:
+    """What stands in a block of code, if it is one. By hand: what a model writes is no text to let a pattern search its way through."""
+    inner = text.removeprefix(_FENCE)
+    if not text.startswith(_FENCE) or not inner.endswith(_FENCE):
+        return text
+    language = _LANGUAGE.match(inner)
+    return inner[language.end() if language else 0 : -len(_FENCE)].strip()
 
 
 _TYPES: dict[str, Any] = {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
-from ..messages.blocks import DataBlock, TextBlock, ToolResultState
+from ..messages.blocks import Base64Source, DataBlock, TextBlock, ToolResultState
 
 Content: TypeAlias = list[TextBlock | DataBlock]
 
@@ -66,20 +66,57 @@ def _told(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def joined(chunks: Sequence[ToolChunk]) -> ToolResponse:
-    """The whole that these pieces are: neighbouring texts become one. A whole among them stands for all before it."""
-    content: Content = []
-    state = ToolResultState.SUCCESS
-    metadata: dict[str, Any] = {}
-    for chunk in chunks:
+class Joining:
+    """Pieces on their way to a whole: neighbouring texts become one. A whole among them stands for all before it. `size`: characters."""
+
+    __slots__ = ("_content", "_metadata", "_state", "_texts", "size")
+
+    def __init__(self) -> None:
+        self._content: Content = []
+        self._texts: list[str] = []  # more of the last block
+        self._state = ToolResultState.SUCCESS
+        self._metadata: dict[str, Any] = {}
+        self.size = 0
+
+    def add(self, chunk: ToolChunk) -> None:
         if isinstance(chunk, ToolResponse):
-            content = []
-        metadata |= chunk.metadata
+            self._content, self._texts, self.size = [], [], 0
+        if chunk.metadata:
+            self._metadata |= chunk.metadata
         if chunk.state is not ToolResultState.RUNNING:
-            state = chunk.state
+            self._state = chunk.state
         for block in chunk.content:
-            if isinstance(block, TextBlock) and content and isinstance(content[-1], TextBlock):
-                content[-1] = TextBlock(content[-1].text + block.text, content[-1].id)
+            self.size += weight(block)
+            if isinstance(block, TextBlock) and self._content and isinstance(self._content[-1], TextBlock):
+                if block.text:
+                    self._texts.append(block.text)
             else:
-                content.append(block)
-    return ToolResponse(content, state, metadata)
+                self._settle()
+                self._content.append(block)
+
+    def whole(self) -> ToolResponse:
+        self._settle()
+        return ToolResponse(list(self._content), self._state, dict(self._metadata))
+
+    def _settle(self) -> None:
+        # Joined once: a text that grows by each piece is copied by each.
+        if self._texts:
+            last = self._content[-1]
+            assert isinstance(last, TextBlock)
+            self._content[-1] = TextBlock("".join((last.text, *self._texts)), last.id)
+            self._texts = []
+
+
+def weight(block: TextBlock | DataBlock) -> int:
+    """Its characters: of text, or of base64."""
+    if isinstance(block, TextBlock):
+        return len(block.text)
+    return len(block.source.data) if isinstance(block.source, Base64Source) else len(block.source.url)
+
+
+def joined(chunks: Iterable[ToolChunk]) -> ToolResponse:
+    """The whole that these pieces are."""
+    joining = Joining()
+    for chunk in chunks:
+        joining.add(chunk)
+    return joining.whole()

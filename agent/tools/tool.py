@@ -171,7 +171,7 @@ class FunctionTool(ToolBase):
 
     def call(self, **kwargs: Any) -> Any:
         if self._plain and not self._generator:
-            return in_thread(self.function, kwargs)
+            return in_thread(self.function, **kwargs)
         return self.function(**kwargs)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from .tool import FunctionTool, ToolBase
 
+_LONGEST_NAME = 100
+
 
 class Toolkit:
     """Tools, by name. Plain functions are made tools.
@@ -31,9 +33,9 @@ class Toolkit:
         if self._sources:
             found = await collect_tools(self._sources)
             if self._sources:  # another reply may have been quicker meanwhile
-                self._sources = ()
                 for each in found:
                     self.add(each)
+                self._sources = ()
 
     def add(self, tool: ToolBase | Callable[..., Any]) -> ToolBase:
         """One tool more.
@@ -58,9 +60,10 @@ class Toolkit:
 
     def unknown(self, name: str) -> str:
         """What a model is told when it calls a tool that isn't there."""
-        near = get_close_matches(name, self._tools, n=1)
+        shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+        near = get_close_matches(shown, self._tools, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        return f"There is no tool called {name!r}.{hint} There are: {', '.join(self._tools) or 'none'}."
+        return f"There is no tool called {shown!r}.{hint} There are: {', '.join(self._tools) or 'none'}."
 
     def __iter__(self) -> Iterator[ToolBase]:
         return iter(self._tools.values())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ...call.clock import SYSTEM, Clock
-from ...call.seen import Seen
 from .prices import Prices
 from .settings import Price, Usage
 from .spool import Spool, SpoolState
@@ -26,6 +24,8 @@ class SpoolRecorder:
         self.spool = Spool(path.with_name(f"{path.name}.spool"), most=settings.max_spool, clock=clock)
         self.writer = UsageWriter(self.spool, Store(path), Prices(prices), retention=settings.retention, fsync=settings.fsync, clock=clock)
         self.sql = Sql(self.writer)
+        self.opened = self.spool.opened  # every call comes by here, so nothing stands between
+        self.record = self.spool.closed
 
     @property
     def spooling(self) -> SpoolState:
@@ -46,13 +46,6 @@ class SpoolRecorder:
     async def start(self) -> None:
         """Begin to move what is there, in a thread."""
         self.writer.start()
-
-    def opened(self, seen: Seen, holds: Mapping[str, Any] | None = None) -> None:
-        """The call is about to be sent upstream for the first time. `holds`: what admission claimed, `input` and `output` in tokens."""
-        self.spool.opened(seen, holds)
-
-    def record(self, seen: Seen) -> None:
-        self.spool.closed(seen)
 
     def flush(self) -> None:
         """Nothing waits here: each line was written at once."""

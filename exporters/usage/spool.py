@@ -81,13 +81,15 @@ class Spool:
         self._append(spool_lines.closing(seen), end=True)
 
     def _append(self, line: bytes, *, end: bool) -> None:
+        """One write. A disk that fills up may take a piece of a line, which is taken back: a row is lost once, not found broken as well."""
         with self._lock:
             try:
-                if self._waiting + self._size + len(line) > self._most:
-                    raise OSError(f"it holds {self._most} bytes (usage.max_spool) that the database has not taken yet")
-                if self._fd < 0:
-                    self._begin()
-                self._write(line)
+                if self._fd < 0 or self._waiting + self._size + len(line) > self._most:
+                    self._make_room(len(line))
+                written = os.write(self._fd, line)
+                self._size += written
+                if written != len(line):
+                    self._take_back(written)
             except OSError as error:
                 self._lose(error, end=end)
                 return
@@ -97,12 +99,20 @@ class Spool:
                 self._retire()
                 self.wake()
 
-    def _write(self, line: bytes) -> None:
-        """One write. A disk that fills up may take a piece of a line, which is taken back: a row is lost once, not found broken as well."""
-        written = os.write(self._fd, line)
-        self._size += written
-        if written == len(line):
-            return
+    def _make_room(self, size: int) -> None:
+        """
+        Raises:
+            OSError: there is none.
+        """
+        if self._waiting + self._size + size > self._most:
+            raise OSError(f"it holds {self._most} bytes (usage.max_spool) that the database has not taken yet")
+        self._begin()
+
+    def _take_back(self, written: int) -> None:
+        """
+        Raises:
+            OSError: always; the disk is full.
+        """
         try:
             os.ftruncate(self._fd, self._size - written)
             self._size -= written

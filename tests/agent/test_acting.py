@@ -19,6 +19,7 @@ from spangate.agent import (
     ScriptedModel,
     TextBlock,
     ToolBase,
+    ToolResponse,
     ToolResultState,
     calls,
     tool,
@@ -215,3 +216,167 @@ async def test_a_tool_may_see_the_state() -> None:
 
     assert await called("who", tools=[who], thread="ann") == ["ann"]
     assert who.input_schema["properties"] == {}
+
+
+def leaving(name: str) -> ToolBase:
+    """Tools that would take more with them than themselves."""
+
+    def no_more() -> str:
+        return next(iter(()))
+
+    def exits() -> str:
+        raise SystemExit(3)
+
+    async def exits_here() -> str:
+        raise SystemExit(3)
+
+    async def waits_for_what_is_cancelled() -> str:
+        other = asyncio.create_task(asyncio.sleep(5))
+        other.cancel()
+        await other
+        return ""
+
+    functions = {each.__name__: each for each in (no_more, exits, exits_here, waits_for_what_is_cancelled)}
+    return tool(name=name, description="Leaves.")(functions[name])
+
+
+LEAVING = {
+    "no_more": "no_more failed: RuntimeError: a plain function raised StopIteration",
+    "exits": "exits failed: ToolExit: exits tried to end the program.",
+    "exits_here": "exits_here failed: ToolExit: exits_here tried to end the program.",
+    "waits_for_what_is_cancelled": (
+        "waits_for_what_is_cancelled failed: ToolExit: waits_for_what_is_cancelled was cancelled by something that it waited for."
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEAVING)
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_tool_takes_nothing_with_it_but_itself(name: str, times: int) -> None:
+    """Neither the reply, nor the program, nor those who wait."""
+    assert await called(*[name] * times, "x", tools=[leaving(name), noting("x", together=True)]) == [LEAVING[name]] * times + ["x"]
+
+
+class Flow(BaseException):
+    """Somebody's control flow."""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_control_flow_passes_and_leaves_a_valid_history(times: int) -> None:
+    flow = Flow()
+
+    @tool
+    async def leaves() -> str:
+        """Leave."""
+        raise flow
+
+    model = ScriptedModel.saying({"tool_calls": [{"name": "x"}] + [{"name": "leaves"}] * times})
+    agent = Agent("a", None, model, [leaves, noting("x", together=True)], thread="t")
+    with pytest.raises((Flow, BaseExceptionGroup)) as raised:
+        async for _ in agent.stream("go"):
+            pass
+    assert raised.value is flow if times == 1 else raised.value.exceptions == (flow, flow)  # type: ignore[attr-defined]
+    results = [(block.name, block.state) for msg in await agent.history("t") for block in msg.get_content_blocks("tool_result")]
+    assert results == [("x", "success")] + [("leaves", "interrupted")] * times
+    assert not agent._running
+
+
+async def flooded(piece: str, **options: Any) -> tuple[str, float]:
+    """What the model is told of a tool that gives this piece for ever and never waits; and how much processor time it took."""
+
+    @tool(**options)
+    async def flood() -> AsyncIterator[str]:
+        """Flood."""
+        while True:
+            yield piece
+
+    began = time.process_time()
+    [said] = await called("flood", tools=[flood])
+    return said, time.process_time() - began
+
+
+@pytest.mark.fault("AGT-08")
+async def test_a_tool_that_gives_for_ever_is_stopped() -> None:
+    said, took = await flooded("x" * 1000)
+    assert said == "flood failed: ToolOverflow: flood gave more than 16777216 characters and was stopped."
+    assert took < 5
+
+
+@pytest.mark.fault("AGT-08")
+async def test_a_tool_that_gives_nothing_for_ever_leaves_the_loop_its_turn() -> None:
+    said, _ = await flooded("", time_limit=0.05)
+    assert said == "flood failed: ToolTimeout: flood took longer than 0.05 seconds and was stopped."
+
+
+@pytest.mark.fault("AGT-08")
+async def test_many_small_pieces_cost_what_they_weigh() -> None:
+    @tool
+    async def drip() -> AsyncIterator[str]:
+        """5 MB in 20 thousand pieces."""
+        for _ in range(20_000):
+            yield "y" * 250
+
+    began = time.process_time()
+    [said] = await called("drip", tools=[drip])
+    assert "[… 4800000 of 5000000 characters were cut out here …]" in said
+    assert time.process_time() - began < 2, "a text that grows by each piece, copied by each, takes fifteen"
+
+
+async def test_a_tools_own_limit_is_the_events_too() -> None:
+    @tool(result_limit=100)
+    def flood() -> str:
+        """Flood."""
+        return "x" * 5000
+
+    model = ScriptedModel.saying(calls("flood"), "done")
+    events = [event async for event in Agent("a", None, model, [flood]).stream("go")]
+    assert sum(len(event.delta) for event in events if event.type == "TOOL_RESULT_TEXT_DELTA") == 100  # type: ignore[attr-defined]
+    assert "[… 4900 of 5000 characters were cut out here …]" in model.calls[1]["messages"][-1]["content"]
+
+
+@pytest.mark.fault("AGT-08")
+async def test_data_that_is_too_large_is_left_out_with_a_note() -> None:
+    @tool
+    def scans() -> list[Any]:
+        """Scans."""
+        return [DataBlock(Base64Source("A" * size, "image/png"), name) for size, name in ((40, "one"), (4000, "two"), (40, None))]
+
+    model = ScriptedModel.saying(calls("scans"), "done")
+    stream = Agent("a", None, model, [scans], context_config=ContextConfig(tool_data_limit=100)).stream("go")
+    events = [event async for event in stream]
+    assert [len(event.data) for event in events if event.type == "TOOL_RESULT_DATA_DELTA"] == [40, 40]  # type: ignore[attr-defined]
+    assert [event.metadata for event in events if event.type == "TOOL_RESULT_END"] == [{"truncated": 4000}]
+    said = model.calls[1]["messages"]
+    assert said[2]["content"] == "[… two was left out here: 4000 characters of base64 …]"
+    assert len(said[3]["content"]) == 3, "what they are, and the two that are left"
+
+
+async def test_metadata_of_any_kind_does_not_keep_a_conversation_from_being_kept() -> None:
+    itself: dict[str, Any] = {}
+    itself["itself"] = itself
+
+    @tool
+    def odd(of: int) -> ToolResponse:
+        """Odd."""
+        return ToolResponse("fine", metadata=[{"at": object, "n": float("nan"), 1: "one"}, itself, {("a", "b"): 1}][of])
+
+    model = ScriptedModel.saying(*(calls("odd", of=number) for number in range(3)), "done")
+    agent = Agent("a", None, model, [odd], thread="t")
+    assert (await agent("go")).text == "done"
+    kept = [block.metadata for msg in await agent.history("t") for block in msg.get_content_blocks("tool_result")]
+    assert kept == [{"at": "<class 'object'>", "n": None, "1": "one"}, {"unreadable": "dict"}, {"('a', 'b')": 1}]
+
+
+async def test_a_tool_whose_own_check_fails_has_failed() -> None:
+    class Strict(ToolBase):
+        name, description = "strict", "Strict."
+
+        def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+            raise KeyError("of")
+
+    assert await called("strict", tools=[Strict()]) == ["strict failed: KeyError: 'of'"]
+
+
+async def test_a_name_of_any_length_is_answered_in_few_words() -> None:
+    [said] = await called("n" * 1_000_000, tools=[noting("x", together=True)])
+    assert said == f"There is no tool called '{'n' * 100}…'. There are: x."

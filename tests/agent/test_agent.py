@@ -231,3 +231,27 @@ async def test_interrupt_by_thread() -> None:
     assert (await agent("still there?")).text == "hello again"
     assert "interrupted" in model.calls[1]["messages"][2]["content"]
     assert any(isinstance(block, ToolCallBlock) for msg in await agent.history("t") for block in msg.content)
+
+
+async def test_no_tenant_is_called_what_anothers_agents_are_kept_under() -> None:
+    store = MemoryStore()
+    one = Agent("b/threads/c", None, ScriptedModel(), store=store, tenant="a")
+    other = Agent("c", None, ScriptedModel(), store=store, tenant="a/threads/b")
+    await one("mine", thread="t")
+    assert await other.history("t") == []
+    assert [msg.text for msg in await one.history("t")] == ["mine", "mine"]
+    for wrong in ("", " "):
+        with pytest.raises(ValueError, match="needs a tenant"):
+            Agent("a", None, ScriptedModel(), tenant=wrong)
+
+
+async def test_a_layer_is_told_the_tenant() -> None:
+    class Notes(MiddlewareBase):
+        async def before_reply(self, agent: Any) -> None:
+            await agent.store.put(f"{agent.tenant}/notes", "last", agent.name)
+
+    store = MemoryStore()
+    await Agent("a", None, ScriptedModel(), middlewares=[Notes()], store=store, tenant="ann")("hi")
+    record = await store.get("ann/notes", "last")
+    assert record is not None
+    assert record.value == "a"

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+import spangate.agent
 from spangate.agent import AgentEvent, HintBlock, ReplyEndEvent, TextBlockDeltaEvent, events  # type: ignore[attr-defined]
 from spangate.agent.events import HintBlockEvent
 
@@ -16,6 +17,17 @@ KINDS = [kind for _, kind in inspect.getmembers(events, inspect.isclass) if issu
 def test_each_has_a_type_of_its_own() -> None:
     types = [kind.type for kind in KINDS]
     assert len(set(types)) == len(types) >= 25
+
+
+def test_the_words_are_agentscopes() -> None:
+    """Whoever reads events over a wire reads these."""
+    assert {getattr(spangate.agent, name).type for name in spangate.agent.__all__ if name.endswith("Event")} == {
+        *("EVENT", "CUSTOM", "HINT_BLOCK", "REPLY_START", "REPLY_END", "MODEL_CALL_START", "MODEL_CALL_END", "USER_INTERRUPT"),
+        *(f"{block}_BLOCK_{part}" for block in ("TEXT", "THINKING", "DATA") for part in ("START", "DELTA", "END")),
+        *("TOOL_CALL_START", "TOOL_CALL_DELTA", "TOOL_CALL_END"),
+        *("TOOL_RESULT_START", "TOOL_RESULT_TEXT_DELTA", "TOOL_RESULT_DATA_DELTA", "TOOL_RESULT_END"),
+        *("REQUIRE_USER_CONFIRM", "REQUIRE_EXTERNAL_EXECUTION", "USER_CONFIRM_RESULT", "EXTERNAL_EXECUTION_RESULT"),
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from spangate.agent import (
     BatchPlan,
     ChatResponse,
     DeadlineExceeded,
+    ExternalExecutionResultEvent,
     HintBlock,
     InvalidInput,
     MiddlewareBase,
@@ -24,6 +26,7 @@ from spangate.agent import (
     ReplyEndEvent,
     ReplyFinishedReason,
     ScriptedModel,
+    UserConfirmResultEvent,
     calls,
     tool,
 )
@@ -276,3 +279,30 @@ async def test_a_hint_reaches_the_model_and_the_reader() -> None:
     events = [event async for event in Agent("a", None, model, [look], [Hint()]).stream("go")]
     assert [(event.hint, event.source) for event in events if event.type == "HINT_BLOCK"] == [("Be short.", "us")]  # type: ignore[attr-defined]
     assert [message["content"] for message in model.calls[1]["messages"][:2]] == ["go", "Be short."]
+
+
+@pytest.mark.parametrize("answer", [UserConfirmResultEvent(), ExternalExecutionResultEvent()])
+async def test_an_answer_that_nobody_waits_for_changes_nothing(answer: Any) -> None:
+    model = ScriptedModel()
+    agent = Agent("a", None, model, thread="t")
+    await agent("go")
+    with pytest.raises(InvalidInput, match="No reply of this thread waits for an answer"):
+        await agent(answer)
+    assert len(model.calls) == 1
+    assert [msg.text for msg in await agent.history("t")] == ["go", "go"]
+
+
+@pytest.mark.fault("AGT-08")
+async def test_an_answer_of_very_many_calls_costs_what_it_weighs() -> None:
+    """Twice the calls, about twice the time: nobody looks at all of them for each."""
+
+    async def took(calls: int) -> float:
+        model = ScriptedModel.saying({"tool_calls": [{"name": "nowhere"}] * calls}, "done")
+        began = time.process_time()
+        answer = await Agent("a", None, model)("go")
+        assert answer.text == "done"
+        assert sum(message["role"] == "tool" for message in model.calls[1]["messages"]) == calls
+        return time.process_time() - began
+
+    few = min([await took(250) for _ in range(3)])
+    assert await took(4 * 250) < 12 * few

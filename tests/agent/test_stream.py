@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -11,9 +11,12 @@ import pytest
 from spangate.agent import (
     Agent,
     AgentEvent,
+    ChatResponse,
     DeadlineExceeded,
     MiddlewareBase,
     MiddlewareFault,
+    ModelFallbackMiddleware,
+    NoAnswer,
     ReplyEndEvent,
     ReplyFinishedReason,
     ReplyStream,
@@ -22,6 +25,8 @@ from spangate.agent import (
     tool,
 )
 from spangate.call.errors import UpstreamError
+
+from acceptance.lines import assert_valid
 
 
 async def types(stream: ReplyStream) -> list[str]:
@@ -293,14 +298,25 @@ def busy() -> tuple[Agent, ScriptedModel]:
             await asyncio.sleep(0)
             yield "x"
 
-    both = {"text": "let me see", "tool_calls": [{"name": "two"}, {"name": "two"}], "every": 0.0001, "first": 0.0001}
+    @tool
+    def plain() -> str:
+        """In a thread."""
+        return "x"
+
+    @tool
+    def plain_pieces() -> Iterator[str]:
+        """In a thread, piece by piece."""
+        yield from "xy"
+
+    four = [{"name": name} for name in ("two", "plain", "two", "plain_pieces")]
+    both = {"text": "let me see", "tool_calls": four, "every": 0.0001, "first": 0.0001}
     rules = [
         {"when": {"contains": "again"}, "answer": {"text": "well"}},
         {"answer": both, "times": 1},
         {"answer": {"text": "all done", "every": 0.0001}},
     ]
     model = ScriptedModel(rules)
-    return Agent("a", None, model, [two], [Wraps(), Wraps()], thread="t"), model
+    return Agent("a", None, model, [two, plain, plain_pieces], [Wraps(), Wraps()], thread="t"), model
 
 
 async def turns(count: int, task: asyncio.Task[Any]) -> bool:
@@ -312,7 +328,7 @@ async def turns(count: int, task: asyncio.Task[Any]) -> bool:
     return not task.done()
 
 
-@pytest.mark.parametrize("how", ["cancel", "interrupt"])
+@pytest.mark.parametrize("how", ["cancel", "cancel twice", "interrupt"])
 async def test_wherever_it_is_stopped_nothing_is_left_and_the_history_is_valid(how: str) -> None:
     stopped = 0
     for count in range(40):
@@ -320,15 +336,98 @@ async def test_wherever_it_is_stopped_nothing_is_left_and_the_history_is_valid(h
         task = asyncio.create_task(agent("go"))
         if await turns(count, task):
             stopped += 1
-            if how == "cancel":
-                task.cancel()
-            else:
+            if how == "interrupt":
                 agent.interrupt()
+            else:
+                task.cancel()
+            if how == "cancel twice":  # by the client that left, and by the drain
+                await asyncio.sleep(0)
+                task.cancel()
         [ended] = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(ended, asyncio.CancelledError) if how == "cancel" and task.cancelled() else not isinstance(ended, BaseException)
+        assert (
+            isinstance(ended, asyncio.CancelledError) if how != "interrupt" and task.cancelled() else not isinstance(ended, BaseException)
+        )
         assert (await agent("again")).text == "well"
-        said = model.calls[-1]["messages"]
-        asked = [call["id"] for message in said for call in message.get("tool_calls", ())]
-        assert asked == [message["tool_call_id"] for message in said if message["role"] == "tool"]
+        assert_valid(model.calls[-1]["messages"])
         assert not agent._running
     assert stopped > 10
+
+
+async def test_an_interrupt_from_another_thread() -> None:
+    asked = asyncio.Event()
+
+    @tool
+    async def forever() -> None:
+        """Never ends."""
+        asked.set()
+        await asyncio.Event().wait()
+
+    stream = Agent("a", None, ScriptedModel.saying(calls("forever")), [forever]).stream("go")
+    running = asyncio.create_task(stream.result())
+    await asked.wait()
+    await asyncio.to_thread(stream.interrupt)
+    assert (await running).finished_reason is ReplyFinishedReason.INTERRUPTED
+
+
+def test_an_interrupt_of_a_reply_whose_loop_is_gone_is_nothing() -> None:
+    agent = Agent("a", None, ScriptedModel.saying("one two"))
+
+    async def leave() -> ReplyStream:
+        stream = agent.stream("go")
+        await anext(stream)
+        return stream
+
+    stream = asyncio.run(leave())
+    assert agent.interrupt() == 1
+    assert stream.message is None
+
+
+async def test_a_model_that_is_cancelled_from_inside_has_failed() -> None:
+    """Nobody cancelled the reply: something that the model waited for was cancelled."""
+
+    class Broken(ScriptedModel):
+        def __init__(self, after: int) -> None:
+            super().__init__()
+            self.after = after
+
+        async def pieces(self, *asked: Any) -> AsyncIterator[Any]:
+            for _ in range(self.after):
+                yield ChatResponse("so ", is_last=False)
+            other = asyncio.create_task(asyncio.sleep(5))
+            other.cancel()
+            await other
+
+    for after in (0, 1):
+        with pytest.raises(NoAnswer, match="scripted was cancelled by something that it waited for"):
+            await Agent("a", None, Broken(after))("go")
+    assert (await Agent("a", None, Broken(0), middlewares=[ModelFallbackMiddleware(ScriptedModel.saying("saved"))])("go")).text == "saved"
+
+
+async def test_a_model_that_says_nothing_for_ever_leaves_the_loop_its_turn() -> None:
+    class Silent(ScriptedModel):
+        def __init__(self, said: str) -> None:
+            super().__init__()
+            self.said = said
+
+        async def pieces(self, *asked: Any) -> AsyncIterator[Any]:
+            while True:
+                yield ChatResponse(self.said, is_last=False)
+
+    for said in ("", "so "):
+        with pytest.raises(DeadlineExceeded):
+            await Agent("a", None, Silent(said))("go", deadline=0.05)
+
+
+@pytest.mark.parametrize("deadline", [0, -1, float("nan")])
+async def test_a_deadline_that_is_no_time_is_refused(deadline: float) -> None:
+    with pytest.raises(ValueError, match="more than 0 seconds"):
+        Agent("a", None, ScriptedModel()).stream("go", deadline=deadline)
+
+
+async def test_a_second_reader_is_turned_away_and_the_first_reads_on() -> None:
+    stream = Agent("a", None, ScriptedModel([{"answer": {"text": "one two three", "every": 0.001}}])).stream("go")
+    first, second = await asyncio.gather(types(stream), types(stream), return_exceptions=True)
+    assert isinstance(second, RuntimeError)
+    assert isinstance(first, list)
+    assert first[-1] == "REPLY_END"
+    assert stream.message is not None

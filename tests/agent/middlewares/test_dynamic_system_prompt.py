@@ -72,3 +72,18 @@ async def test_its_failure_is_raised() -> None:
 def test_options_are_checked_at_once(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         DynamicSystemPromptMiddleware(**options)
+
+
+@pytest.mark.parametrize("position", ["append", "prepend", "replace", "last_message"])
+async def test_a_function_that_fails_fails_the_reply_or_changes_nothing(position: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> str:
+        raise LookupError("CANARY")
+
+    with pytest.raises(LookupError):
+        await agent(ScriptedModel(), DynamicSystemPromptMiddleware(broken, position))("hi")
+    model = ScriptedModel()
+    await agent(model, DynamicSystemPromptMiddleware(broken, position, on_error="skip"), prompt="p")("hi")
+    assert [message["content"] for message in model.calls[0]["messages"]] == ["p", "hi"]
+    assert caplog.messages == ["a: the system prompt stays as it was (LookupError)"], "asked once a round, however often it is needed"
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', not 'no'"):
+        DynamicSystemPromptMiddleware(broken, on_error="no")  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -109,6 +110,14 @@ async def test_a_model_that_failed_is_passed_over_for_a_while() -> None:
     now[0] = 31
     await bot("hi")
     assert (len(broken.calls), len(other.calls)) == (2, 4)
+
+
+async def test_a_model_that_is_gone_is_forgotten() -> None:
+    layer = ModelFallbackMiddleware(spare(), cooldown=30)
+    for _ in range(20):
+        await agent(failing(), layer)("hi")
+    gc.collect()
+    assert len(layer._failed_at) == 0
 
 
 async def test_if_all_are_passed_over_the_first_is_asked() -> None:

@@ -125,6 +125,15 @@ async def test_whose_calls_are_counted_together(key: Any, apart: bool) -> None:
             await bot("hi")
 
 
+async def test_tenants_are_counted_apart() -> None:
+    limit = RateLimitMiddleware(60, key="tenant", on_exceed="reject")
+    one, other = (agent(ScriptedModel(), limit, tenant=tenant) for tenant in ("one", "other"))
+    await one("hi")
+    await other("hi")
+    with pytest.raises(RateLimitExceeded):
+        await other("hi")
+
+
 async def test_a_function_may_say_whose() -> None:
     limit = RateLimitMiddleware(60, key=lambda agent: agent.thread_id, on_exceed="reject")
     bot = agent(ScriptedModel(), limit)
@@ -160,6 +169,17 @@ async def test_keys_that_nobody_uses_are_forgotten() -> None:
     assert len(limit._lines) == 1
     with pytest.raises(RateLimitExceeded):
         await bot("hi", thread="kept")
+
+
+def test_those_that_are_used_are_not_all_looked_at_for_each_new_one() -> None:
+    now = [0.0]
+    limit = RateLimitMiddleware(1, clock=lambda: now[0])
+    for number in range(4 * MOST_LINES):
+        limit._line(number)._take(0)
+    assert len(limit._lines) == limit._room == 4 * MOST_LINES
+    now[0] = 2
+    limit._line("one more")
+    assert (len(limit._lines), limit._room) == (1, MOST_LINES)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spangate.agent import MiddlewareBase, ModelFallbackMiddleware, ScriptedModel, Stop, TextBlockDeltaEvent, Timed, TimingMiddleware
+from spangate.call.errors import UpstreamError
 
 from acceptance.lines import agent
 
@@ -57,3 +58,18 @@ async def test_internal_calls_are_told_by_their_purpose() -> None:
 def test_a_sink_is_a_function() -> None:
     with pytest.raises(ValueError, match="sink must be 'log' or a function"):
         TimingMiddleware("metric")  # type: ignore[arg-type]
+
+
+async def test_a_sink_that_fails_fails_no_call_and_hides_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(timed: Timed) -> None:
+        raise KeyError("CANARY")
+
+    assert (await agent(ScriptedModel(), TimingMiddleware(broken))("hi")).text == "hi"
+    with pytest.raises(UpstreamError):
+        await agent(ScriptedModel([{"fault": {"status": 503}}]), TimingMiddleware(broken))("hi")
+    task = asyncio.create_task(agent(ScriptedModel([{"fault": {"stall_after": 1}}]), TimingMiddleware(broken))("hi"))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert caplog.messages == ["the sink of TimingMiddleware failed: KeyError"] * 3

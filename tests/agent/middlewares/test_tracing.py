@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from spangate.agent import (
     tool,
 )
 from spangate.agent.models.labels import reply_headers
+from spangate.agent.tools.threads import in_thread
 from spangate.call.errors import UpstreamError
 
 from acceptance.lines import Spans, agent, said, stepping, told
@@ -146,3 +148,55 @@ async def test_an_interrupt_and_a_deadline_are_told_apart() -> None:
             (True, None) if way == "interrupt" else (None, "deadline_exceeded")
         )
         assert said(spans.one("chat"))["spangate.cancelled"] is True
+
+
+async def test_content_is_redacted_in_a_thread_and_what_cannot_be_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    threads: list[threading.Thread] = []
+
+    def redact(text: str) -> str:
+        threads.append(threading.current_thread())
+        if text == "odd":
+            raise KeyError("CANARY")
+        return text.replace("CANARY", "***")
+
+    @tool
+    def find(what: str) -> str:
+        """Find."""
+        return f"CANARY {what}"
+
+    spans = Spans()
+    tracing = TracingMiddleware(spans.provider, capture_content="redacted", redact=redact)
+    await agent(ScriptedModel.saying(calls("find", what="a CANARY"), "CANARY found"), tracing, tools=[find])("go CANARY")
+    everything = "".join(span.to_json() for span in spans.ended)
+    assert "CANARY" not in everything
+    assert said(spans.one("execute_tool"))["gen_ai.tool.call.arguments"] == '{"what": "a ***"}'
+    assert said(spans.one("execute_tool"))["gen_ai.tool.call.result"] == "*** a ***"
+    assert '"go ***"' in said(spans.one("invoke_agent"))["gen_ai.input.messages"]
+    assert '"*** found"' in said(spans.one("invoke_agent"))["gen_ai.output.messages"]
+    assert threading.main_thread() not in threads
+    assert (await agent(ScriptedModel.saying("fine"), tracing)("odd")).text == "fine"
+    assert "gen_ai.input.messages" not in said(spans.ended[-1])
+    assert set(caplog.messages) == {"a span lacks what could not be written: KeyError"}
+
+
+async def test_whoever_leaves_while_content_is_redacted_leaves_no_span_open() -> None:
+    cancelled = 0
+    for turn in range(60):
+        spans = Spans()
+        tracing = TracingMiddleware(spans.provider, capture_content="redacted", redact=str.upper)
+        task = asyncio.create_task(agent(stepping(1), tracing, thread="t")("go"))
+        for _ in range(turn):
+            await in_thread(str)
+        task.cancel()
+        cancelled += isinstance((await asyncio.gather(task, return_exceptions=True))[0], asyncio.CancelledError)
+        spans.assert_each_ended_once()
+    assert cancelled > 5
+
+
+async def test_of_metadata_no_word_is_told() -> None:
+    spans = Spans()
+    turns = [calls("look", of="CANARY"), "CANARY"]
+    await agent(ScriptedModel.saying(*turns), TracingMiddleware(spans.provider, capture_content="metadata"))("CANARY")
+    assert "CANARY" not in "".join(span.to_json() for span in spans.ended)
+    assert '"length":6' in said(spans.one("invoke_agent"))["gen_ai.input.messages"]
+    assert "gen_ai.tool.call.arguments" not in said(spans.one("execute_tool"))

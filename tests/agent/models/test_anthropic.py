@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from spangate.agent import Agent, AnthropicChatModel, ChatUsage, InvalidInput, SystemMsg, ThinkingBlock, ToolChoice, UserMsg, tool
+from spangate.agent import Agent, AnthropicChatModel, Block, ChatUsage, InvalidInput, SystemMsg, ThinkingBlock, ToolChoice, UserMsg, tool
+from spangate.agent.models.anthropic import AnthropicPieces
 from spangate.call.errors import UpstreamError, UpstreamIncomplete, UpstreamUnreachable
 
 from upstream import Misbehaving, Play, chunk, http, play, refusing_port, sse, sse_head
@@ -158,6 +162,7 @@ FAULTS: dict[str, tuple[Play, type[Exception], dict[str, Any]]] = {
         {"status": None},
     ),
     "nothing": (play(sse(START, end())), UpstreamIncomplete, {}),
+    "no JSON in a stream": (play(sse(b"data: {oops\n\n", b"data: [1]\n\n", b'data: "x"\n\n')), UpstreamIncomplete, {}),
     "an end before the first content": (play(sse(START)), UpstreamIncomplete, {}),
     "a reset": (play(sse_head() + chunk(START), end="rst"), UpstreamIncomplete, {}),
 }
@@ -170,6 +175,48 @@ async def test_what_fails_before_the_first_content_is_raised_at_the_await(name: 
         with pytest.raises(kind) as caught:
             await model("hi")
         assert {field: getattr(caught.value, field) for field in fields} == fields
+
+
+NO_ANSWERS = [b"<html>", b"[1]", b'"x"', b"7", b"{}", b'{"content": null, "usage": 7}', b'{"content": [7], "stop_reason": []}']
+
+
+@pytest.mark.parametrize("body", NO_ANSWERS, ids=str)
+async def test_a_whole_answer_that_is_none_says_so(body: bytes) -> None:
+    async with asked(play(http(200, [], body)), stream=False) as (model, _):
+        with pytest.raises(UpstreamIncomplete, match="no answer"):
+            await model("hi")
+    async with asked(play(http(200, [], b'{"type": "error", "error": {"message": "busy"}}')), stream=False) as (model, _):
+        with pytest.raises(UpstreamError, match="busy"):
+            await model("hi")
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "text", "input", "id", "usage"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+KINDS = ["message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop", "ping"]
+BLOCKS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "thinking", "tool_use", "odd"])},
+    optional=dict.fromkeys(["text", "thinking", "signature", "id", "name", "input"], JUNK),
+)
+DELTAS = st.fixed_dictionaries({}, optional=dict.fromkeys(["type", "text", "thinking", "signature", "partial_json", "stop_reason"], JUNK))
+EVENTS = st.fixed_dictionaries(
+    {"type": st.sampled_from(KINDS)},
+    optional={"index": JUNK, "content_block": BLOCKS | JUNK, "delta": DELTAS | JUNK, "message": JUNK, "usage": JUNK},
+)
+
+
+@given(st.lists(EVENTS, max_size=6))
+def test_nothing_that_a_provider_streams_breaks_it(events: list[dict[str, Any]]) -> None:
+    pieces = AnthropicPieces("m")
+    for each in events:
+        pieces.add(each)
+    last = pieces.last()
+    assert isinstance(last.model, str)
+    assert msgspec.convert(msgspec.to_builtins(last.content), list[Block]) == last.content, "what is kept can be read again"
 
 
 async def test_a_stream_that_breaks_off_says_so() -> None:

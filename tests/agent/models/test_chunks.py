@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from spangate.agent import ChatUsage, TextBlock, ThinkingBlock, ToolCallBlock
+from spangate.agent import Block, ChatUsage, TextBlock, ThinkingBlock, ToolCallBlock
 from spangate.agent.messages.chat import to_chat
 from spangate.agent.messages.msg import Msg
 from spangate.agent.models.chunks import ChatPieces, chat_usage, proxy_usage, usage_of
@@ -28,6 +31,77 @@ def test_a_provider_that_gives_every_call_index_0() -> None:
     first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
     last = whole(delta(tool_calls=[first]), delta(tool_calls=[{**first, "id": "b"}], finish="tool_calls"))
     assert [(call.id, call.input) for call in last.tool_calls] == [("a", "{}"), ("b", "{}")]
+
+
+def part(index: int | None = None, id: str | None = None, name: str | None = None, arguments: Any = None) -> dict[str, Any]:
+    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
+    named = {key: value for key, value in (("index", index), ("id", id)) if value is not None}
+    return {**named, "function": function}
+
+
+ODD_PARTS = [
+    pytest.param(
+        [part(0, "A", "a", ""), part(1, "B", "b", ""), part(0, arguments='{"t":"A"}'), part(1, arguments='{"t":"B"}')],
+        [("A", "a", '{"t":"A"}'), ("B", "b", '{"t":"B"}')],
+        id="arguments of parallel calls without ids",
+        marks=pytest.mark.fault("TOOL-01"),
+    ),
+    pytest.param(
+        [part(0, "A", "f", '{"q":1}'), part(0, "B", "f", '{"q":2}')],
+        [("A", "f", '{"q":1}'), ("B", "f", '{"q":2}')],
+        id="index 0 for every call",
+        marks=pytest.mark.fault("TOOL-02"),
+    ),
+    pytest.param(
+        [part(0, "A", "f", "{"), part(1, arguments='"q":'), part(2, arguments="1}")],
+        [("A", "f", '{"q":1}')],
+        id="fragments with a growing index",
+        marks=pytest.mark.fault("TOOL-04"),
+    ),
+    pytest.param([part(0, "A", "f", '{"a'), part(0, "A", "f", '":1}')], [("A", "f", '{"a":1}')], id="id and name on each part"),
+    pytest.param([part(0, "A", arguments=""), part(0, "A", "f", "{}")], [("A", "f", "{}")], id="the name comes later"),
+    pytest.param([part(None, "A", "f", "1"), part(None, "B", "g", "2")], [("A", "f", "1"), ("B", "g", "2")], id="no index at all"),
+    pytest.param([part(0, "A", "f", {"q": 1})], [("A", "f", '{"q": 1}')], id="arguments as an object"),
+]
+
+
+@pytest.mark.parametrize(("parts", "made"), ODD_PARTS)
+def test_calls_in_odd_parts(parts: list[dict[str, Any]], made: list[tuple[str, str, str]]) -> None:
+    for last in (whole(*(delta(tool_calls=[each]) for each in parts)), whole(delta(tool_calls=parts))):
+        assert [(call.id, call.name, call.input) for call in last.tool_calls] == made
+        assert last.finish is None
+
+
+def test_two_calls_of_one_id_are_two() -> None:
+    for parts in ([part(0, "A", "f", "1"), part(1, "A", "f", "2")], [part(None, "A", "f", "1"), part(None, "A", "f", "2")]):
+        first, second = whole(delta(tool_calls=parts)).tool_calls
+        assert (first.id, first.input, second.input) == ("A", "1", "2")
+        assert second.id.startswith("call_")
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["index", "delta", "content", "refusal", "tool_calls", "function", "name", "id", "arguments"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+FUNCTIONS = JUNK | st.fixed_dictionaries({"name": JUNK, "arguments": JUNK})
+CALLS = st.lists(st.fixed_dictionaries({}, optional={"index": JUNK, "id": JUNK, "function": FUNCTIONS}))
+SAID = st.fixed_dictionaries({}, optional={"content": JUNK, "refusal": JUNK, "reasoning": JUNK, "tool_calls": CALLS | JUNK, "more": JUNK})
+CHOICES = st.lists(st.fixed_dictionaries({}, optional={"index": JUNK, "delta": SAID | JUNK, "message": SAID | JUNK, "finish_reason": JUNK}))
+CHUNKS = st.lists(st.fixed_dictionaries({}, optional={"choices": CHOICES | JUNK, "usage": JUNK, "model": JUNK}), max_size=4)
+
+
+@given(CHUNKS)
+def test_nothing_that_a_provider_streams_breaks_it(chunks: list[dict[str, Any]]) -> None:
+    last = whole(*chunks)
+    assert isinstance(last.model, str)
+    assert last.finish is None or isinstance(last.finish, str)
+    assert msgspec.convert(msgspec.to_builtins(last.content), list[Block]) == last.content, "what is kept can be read again"
 
 
 def test_a_call_without_an_id_gets_one() -> None:

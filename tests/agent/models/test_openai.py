@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spangate.agent import Agent, ChatUsage, ModelStream, OpenAIChatModel, ThinkingBlock, ToolChoice, tool
+from spangate.agent import Agent, ChatUsage, InvalidInput, ModelStream, OpenAIChatModel, ThinkingBlock, ToolChoice, tool
 from spangate.agent.asking import Asking, asking
 from spangate.call.errors import Refused, UpstreamError, UpstreamIncomplete, UpstreamUnreachable
 
@@ -113,6 +113,9 @@ FAULTS: dict[str, tuple[Play, type[Exception], dict[str, Any]]] = {
         {"status": None, "retryable": True},
     ),
     "nothing at all": (play(sse(D)), UpstreamIncomplete, {}),
+    "no JSON": (play(sse(b"data: {oops\n\n")), UpstreamIncomplete, {}),
+    "JSON that is no chunk": (play(sse(b"data: [1]\n\n", b'data: "x"\n\n', b"data: 7\n\n", D)), UpstreamIncomplete, {}),
+    "a page": (play(http(200, [("Content-Type", "text/html")], b"<html>")), UpstreamIncomplete, {}),
     "an end before the first content": (play(sse_head(), end="fin"), (UpstreamIncomplete, UpstreamUnreachable), {}),  # type: ignore[dict-item]
 }
 
@@ -125,6 +128,24 @@ async def test_what_fails_before_the_first_content_is_raised_at_the_await(name: 
             await model("hi")
         assert {field: getattr(caught.value, field) for field in fields} == fields
         assert len(up.requests) == 1, "a gateway, which this could be, tries again by itself"
+
+
+async def test_half_of_a_character_is_not_sent() -> None:
+    async with asked(play(chat_answer("x", stream=True))) as (model, up):
+        with pytest.raises(InvalidInput, match="half of a character"):
+            await model("\ud83d")
+        assert not up.requests
+
+
+NO_ANSWERS = [b"<html>", b"[1]", b'"x"', b"7", b"{}", b'{"choices": null}', b'{"choices": [{"message": 7, "finish_reason": []}]}']
+
+
+@pytest.mark.parametrize("body", NO_ANSWERS, ids=str)
+@pytest.mark.parametrize("kind", ["application/json", "text/html"])
+async def test_a_whole_answer_that_is_none_says_so(body: bytes, kind: str) -> None:
+    async with asked(play(http(200, [("Content-Type", kind)], body)), stream=False) as (model, _):
+        with pytest.raises((UpstreamIncomplete, UpstreamUnreachable)):
+            await model("hi")
 
 
 async def test_a_stream_that_breaks_off_says_so_and_is_not_tried_again() -> None:

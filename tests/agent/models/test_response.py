@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from spangate.agent import ChatResponse, ChatUsage, ModelStream, NoAnswer, TextBlock, ThinkingBlock, ToolCallBlock
 from spangate.agent.models.response import Gathered, as_answer, primed
+from spangate.call.errors import UpstreamIncomplete
 
 
 class Source:
@@ -144,3 +146,63 @@ async def test_whoever_leaves_a_whole_answer_leaves_nothing_open() -> None:
         break
     assert [piece async for piece in answer] == [answer]
     assert not hasattr(aiter(answer), "aclose")
+
+
+def test_characters_that_were_cut_in_two_are_whole_again() -> None:
+    gathered = Gathered()
+    for text in ("so \ud83d", "\ude00 it", " is\ud83d"):
+        gathered.add(piece(text))
+    [block] = gathered.content
+    assert isinstance(block, TextBlock)
+    assert block.text == "so \U0001f600 it is\ufffd"
+    assert gathered.content == [block]
+    alone = Gathered()
+    alone.add(piece("so\ud83d"))
+    assert alone.content[0].text == "so\ufffd"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("odd", [None, "text", {}, 7])
+async def test_a_piece_that_is_none_is_no_answer(odd: Any) -> None:
+    async def pieces(*given: Any) -> AsyncGenerator[Any, None]:
+        for each in given:
+            yield each
+
+    said = f"gave a {type(odd).__name__} as a piece"
+    with pytest.raises(NoAnswer, match=said):
+        await primed(pieces(odd))
+    stream = await primed(pieces(piece("a"), odd))
+    with pytest.raises(NoAnswer, match=said):
+        await stream.response()
+
+
+@pytest.mark.parametrize("odd", [[None], ["text"], [TextBlock("a"), {}], (7,)])
+def test_an_answer_of_what_are_no_blocks_is_refused_where_it_is_made(odd: Any) -> None:
+    with pytest.raises(TypeError, match=r"list of blocks, and a (NoneType|str|dict|int) is none"):
+        ChatResponse(odd)
+    assert ChatResponse("text").text == "text"  # type: ignore[arg-type]
+
+
+async def test_what_says_nothing_is_not_kept_for_ever() -> None:
+    async def pieces() -> AsyncGenerator[ChatResponse, None]:
+        for number in range(100_000):
+            yield piece("", usage=ChatUsage(number))
+        yield LAST
+
+    stream = await primed(pieces())
+    assert len([each async for each in stream]) < 100
+
+
+def test_an_answer_has_an_end() -> None:
+    gathered = Gathered()
+    for _ in range(16):
+        gathered.add(piece("x" * (1 << 20)))
+    with pytest.raises(UpstreamIncomplete, match="longer than 16777216 characters"):
+        gathered.add(piece("x"))
+
+
+def test_many_pieces_cost_what_they_weigh() -> None:
+    gathered, began = Gathered(), time.process_time()
+    for _ in range(50_000):
+        gathered.add(piece("x" * 200))
+    assert len(gathered.content[0].text) == 10_000_000  # type: ignore[union-attr]
+    assert time.process_time() - began < 3

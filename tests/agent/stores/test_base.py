@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spangate.agent import Conflict, FileStore, MemoryStore, NotJSON, SQLiteStore, Store
+from spangate.agent import Agent, Conflict, FileStore, MemoryStore, NotJSON, ScriptedModel, SQLiteStore, Store
 from spangate.agent.stores.base import written
 
 STORES: dict[str, Callable[[Path], Store]] = {
@@ -76,6 +77,23 @@ async def test_keeps_namespaces_apart_whatever_they_are_called(name: str, tmp_pa
 async def test_takes_json_and_nothing_else(value: Any, name: str, tmp_path: Path) -> None:
     with pytest.raises(NotJSON, match="State must be JSON"):
         await STORES[name](tmp_path).put("a", "k", value)
+
+
+@pytest.mark.parametrize("value", ["half \ud83d a face", {"\ud83d": [2**70, -0.5, True, None, "é", (1, 2)]}], ids=["text", "all kinds"])
+async def test_gives_back_what_it_took(value: Any, name: str, tmp_path: Path) -> None:
+    """A stream may cut an answer in the middle of a character."""
+    store = STORES[name](tmp_path)
+    await store.put("a", "k", value)
+    record = await store.get("a", "k")
+    assert record is not None
+    assert record.value == json.loads(json.dumps(value))
+
+
+async def test_many_replies_of_one_thread_at_once_are_all_kept(name: str, tmp_path: Path) -> None:
+    agent = Agent("a", None, ScriptedModel(), store=STORES[name](tmp_path))
+    await asyncio.gather(*(agent(f"words {number}", thread="t") for number in range(50)))
+    said = [msg.text for msg in await agent.history("t") if msg.role == "user"]
+    assert sorted(said) == sorted(f"words {number}" for number in range(50))
 
 
 async def test_nobody_shares_an_object_with_it(name: str, tmp_path: Path) -> None:

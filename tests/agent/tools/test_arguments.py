@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import Any
 
 import jsonschema
@@ -34,6 +36,26 @@ def test_reads(text: str, value: dict[str, Any], repaired: bool) -> None:
 def test_does_not_guess(text: str) -> None:
     with pytest.raises(BadArguments):
         read(text)
+
+
+HOSTILE = {
+    "a fence and no end": "```json" + " " * 300_000,
+    "a fence around nothing": "```" + " " * 300_000 + "```",
+    "signs": "-" * 300_000 + "1",
+    "sums": "1" + "+1" * 100_000,
+    "parentheses": "(" * 300_000,
+    "commas": "{" + ", " * 100_000,
+    "names": "a" + ".b" * 100_000,
+    "depth": '{"a":' * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_nobody_is_kept_busy_by_what_a_model_writes(text: str) -> None:
+    began = time.process_time()
+    with suppress(BadArguments):
+        assert read(text) == ({}, True)
+    assert time.process_time() - began < 1
 
 
 @given(st.text(max_size=50))

@@ -41,8 +41,8 @@ async def test_a_tools_own_timeout_is_its_own() -> None:
 
 
 def test_beginning_and_end_stay() -> None:
-    assert cut([TextBlock("abc")], 3)[1] == 0
-    blocks, removed = cut([TextBlock("a" * 100), DataBlock(Base64Source("AA", "image/png")), TextBlock("z" * 100)], 40)
+    assert cut([TextBlock("abc")], 3, 0)[1] == 0
+    blocks, removed = cut([TextBlock("a" * 100), DataBlock(Base64Source("AA", "image/png")), TextBlock("z" * 100)], 40, 2)
     assert removed == 160
     assert isinstance(blocks[0], TextBlock)
     assert blocks[0].text == f"{'a' * 30}\n[… 160 of 200 characters were cut out here …]\n{'z' * 10}"

@@ -45,3 +45,14 @@ async def test_the_tools_of_middlewares_are_there_before_the_first_reply() -> No
     agent = Agent("a", None, model, Toolkit(middlewares=[offers]), [offers])
     await asyncio.gather(agent("go"), agent("go"))
     assert [[each["function"]["name"] for each in call["tools"]] for call in model.calls] == [["search"], ["search"]]
+
+
+async def test_tools_of_one_name_are_refused_each_time() -> None:
+    class Offers(MiddlewareBase):
+        async def list_tools(self) -> Any:
+            return [Toolkit([search]).get("search")]
+
+    agent = Agent("a", None, ScriptedModel(), Toolkit([search], middlewares=[Offers()]))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="two tools called 'search'"):
+            await agent("go")
