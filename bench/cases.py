@@ -18,7 +18,8 @@ REPORT = "Item {n}: the gauge at the outer pier read {m} cm above the mean, the 
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of load. `chunks` above zero makes it a stream, `every` milliseconds apart."""
+    """One kind of load. `chunks` above zero makes it a stream, `every` milliseconds apart. With a `rate` all connections together ask
+    so many times a second; else each asks again as soon as it has its answer."""
 
     name: str
     words: str
@@ -27,6 +28,7 @@ class Case:
     every: int = 0
     prompt_size: int = 0
     path: str = "/v1/chat/completions"
+    rate: int = 0
 
     def body(self) -> bytes:
         """Compact, as the official client writes it; what steers the mock comes first, before a long prompt."""
@@ -47,6 +49,7 @@ class Case:
 CASES = (
     Case("one", "short answers, 1 connection", 1),
     Case("whole16", "short answers, 16 connections", 16),
+    Case("steady16", "short answers, 16 connections, 1500 a second", 16, rate=1500),
     Case("whole64", "short answers, 64 connections", 64),
     Case("prompt16", "100 KB prompts, 16 connections", 16, prompt_size=100_000),
     Case("burst16", "streams of 50 chunks at once, 16 connections", 16, chunks=50),
@@ -97,7 +100,7 @@ def measure(driver: Path, folder: Path, proxy: Proxy, case: Case, seconds: float
     """Drive one case through one proxy. Streams that run when the time is up are read to their end, and counted."""
     body = folder / f"{case.name}.json"
     body.write_bytes(case.body())
-    command = [str(driver), str(proxy.port), str(case.connections), str(seconds), case.path, str(body), proxy.key]
+    command = [str(driver), str(proxy.port), str(case.connections), str(seconds), case.path, str(body), proxy.key, str(case.rate)]
     before = proxy.cpu_seconds()
     with pinned(cpu):
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 60)

@@ -1,7 +1,7 @@
-// A closed-loop load driver: each of N keep-alive connections asks again as soon as its last answer has ended. One thread,
-// 127.0.0.1 only.
+// A closed-loop load driver: each of N keep-alive connections asks again as soon as its last answer has ended, or, with a RATE, in
+// its turn, so that all together ask so many times a second. One thread, 127.0.0.1 only.
 //
-//   cc -O2 -o load load.c && ./load PORT CONNECTIONS SECONDS PATH BODY_FILE [KEY]
+//   cc -O2 -o load load.c && ./load PORT CONNECTIONS SECONDS PATH BODY_FILE [KEY] [RATE]
 //
 // Prints one line of JSON: answers and failures, latencies in microseconds (percentiles over all answers), and for streams the
 // events, the time to the first byte of the body and the transit of each content chunk, from the stamp that mock.c put into it.
@@ -10,14 +10,14 @@
 
 enum { MOST_FLOWS = 1024, HEAD_ROOM = 16384, READ_AT_ONCE = 1 << 18, STAMP_DIGITS = 16 };
 
-typedef enum { HEAD, SIZED, UNTIL_CLOSE, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, TRAILER, COMPLETE } stage;
+typedef enum { WAITING, HEAD, SIZED, UNTIL_CLOSE, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, TRAILER, COMPLETE } stage;
 
 typedef struct {
   stage stage;
   int status, began, ended_well, closes;
   char head[HEAD_ROOM + 1];
   size_t head_size, left;
-  nanoseconds asked;
+  nanoseconds asked, due; // due: when it asks again, where it waits for its turn
   // Where the scan of a stream's text stands, since a read may end anywhere.
   int at_line_start, done_matched, stamp_digits;
   unsigned long long stamp;
@@ -34,6 +34,7 @@ static int port;
 static char *request;
 static size_t request_size;
 static int streamed;
+static nanoseconds turn; // from one request of a connection to its next; 0: as soon as it can
 static samples latency, first, transit;
 static long answered, failed, events;
 
@@ -168,7 +169,7 @@ static void connect_flow(int index) {
 
 static void ask(int index) {
   flow *f = &flows[index];
-  *f = (flow){.stage = HEAD, .at_line_start = 1, .asked = now()};
+  *f = (flow){.stage = HEAD, .at_line_start = 1, .asked = now(), .due = f->due + turn};
   send_all(watched[index].fd, request, request_size); // a failure shows when the answer is read
 }
 
@@ -204,16 +205,29 @@ static int go_on(int index, nanoseconds end) {
     if (now() >= end) return 0;
     connect_flow(index);
   }
-  ask(index);
+  if (turn) flows[index].stage = WAITING;
+  else ask(index);
   return 1;
+}
+
+// Ask where it is time to; how long until the next turn.
+static nanoseconds ask_in_turn(int connections) {
+  nanoseconds time = now(), next = time + SECOND;
+  for (int i = 0; i < connections; i++) {
+    if (watched[i].fd < 0 || flows[i].stage != WAITING) continue;
+    if (flows[i].due <= time) ask(i);
+    else if (flows[i].due < next) next = flows[i].due;
+  }
+  return next - time;
 }
 
 static void drive(int connections, double seconds) {
   nanoseconds begin = now(), end = begin + (nanoseconds)(seconds * SECOND), latest = end + 20 * SECOND;
   int running = connections;
-  for (int i = 0; i < connections; i++) ask(i);
+  for (int i = 0; i < connections; i++) flows[i] = (flow){.stage = WAITING, .due = begin + turn / connections * i};
   while (running && now() < latest) {
-    if (wait_for(watched, (nfds_t)connections, SECOND) < 0 && errno != EINTR) give_up("poll");
+    nanoseconds rest = ask_in_turn(connections);
+    if (wait_for(watched, (nfds_t)connections, rest) < 0 && errno != EINTR) give_up("poll");
     for (int i = 0; i < connections; i++)
       if (watched[i].fd >= 0 && watched[i].revents && read_answer(i)) running -= !go_on(i, end);
   }
@@ -251,11 +265,12 @@ static void write_request(const char *path, const char *file, const char *key) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 6) return fprintf(stderr, "load PORT CONNECTIONS SECONDS PATH BODY_FILE [KEY]\n"), 2;
+  if (argc < 6) return fprintf(stderr, "load PORT CONNECTIONS SECONDS PATH BODY_FILE [KEY] [RATE]\n"), 2;
   int connections = atoi(argv[2]);
   if (connections < 1 || connections > MOST_FLOWS) return fprintf(stderr, "1 to %d connections\n", MOST_FLOWS), 2;
   signal(SIGPIPE, SIG_IGN);
   port = atoi(argv[1]);
+  if (argc > 7 && atof(argv[7]) > 0) turn = (nanoseconds)(SECOND * connections / atof(argv[7]));
   write_request(argv[4], argv[5], argc > 6 ? argv[6] : "none");
   flows = calloc((size_t)connections, sizeof *flows);
   watched = calloc((size_t)connections, sizeof *watched);

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -117,8 +118,8 @@ class Sql:
                 )
             check(self._parser, sql, NAMES)
 
-    def cursor(self) -> DuckDBPyConnection:
-        return self._writer.store.connection.cursor()
+    def question(self) -> AbstractContextManager[DuckDBPyConnection]:
+        return self._writer.store.question()
 
     @property
     def limits(self) -> tuple[float, int]:
@@ -152,7 +153,7 @@ class _Running:
             raise CallerFault(f"This SQL was stopped after {seconds:g} seconds.", param="sql") from None
         except duckdb.OutOfMemoryException:
             raise CallerFault("This SQL needs more memory than it may have.", param="sql") from None
-        except duckdb.IOException as error:
+        except (duckdb.IOException, duckdb.ConnectionException) as error:
             raise _unavailable(str(error)) from None
         except duckdb.Error as error:
             raise self._failed(error) from None
@@ -169,25 +170,24 @@ class _Running:
                 self._cursor.interrupt()
 
     def _run(self, began: float, most: int) -> Answer:
-        cursor = self._owner.cursor()
-        try:
-            if self._team is not None:
-                [(database,)] = cursor.execute("SELECT current_database()").fetchall()
-                for statement in team_views(database, self._team):
-                    cursor.execute(statement)
-            cursor.execute("BEGIN TRANSACTION READ ONLY")
-            with self._lock:
-                self._cursor = cursor
-            self._check_stopped()
-            cursor.execute(self._sql, self._parameters or None)
-            columns = tuple(str(each[0]) for each in cursor.description)
-            types = tuple(str(each[1]) for each in cursor.description)
-            rows, truncated = self._fetched(cursor, most)
-            return Answer(columns, types, rows, truncated, round(time.monotonic() - began, 6))
-        finally:
-            with self._lock:
-                self._cursor = None
-            cursor.close()
+        with self._owner.question() as cursor:
+            try:
+                if self._team is not None:
+                    [(database,)] = cursor.execute("SELECT current_database()").fetchall()
+                    for statement in team_views(database, self._team):
+                        cursor.execute(statement)
+                cursor.execute("BEGIN TRANSACTION READ ONLY")
+                with self._lock:
+                    self._cursor = cursor
+                self._check_stopped()
+                cursor.execute(self._sql, self._parameters or None)
+                columns = tuple(str(each[0]) for each in cursor.description)
+                types = tuple(str(each[1]) for each in cursor.description)
+                rows, truncated = self._fetched(cursor, most)
+                return Answer(columns, types, rows, truncated, round(time.monotonic() - began, 6))
+            finally:
+                with self._lock:
+                    self._cursor = None
 
     def _fetched(self, cursor: DuckDBPyConnection, most: int) -> tuple[list[list[Any]], bool]:
         """Row by row: each may be large, and what is not fetched takes no memory."""

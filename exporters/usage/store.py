@@ -10,21 +10,21 @@ import re
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import schema
 from .arrow import Batch, Kind
+from .memory import SETTINGS, Memory
 from .rows import Row, Rows
 from .schema import ATTEMPTS, CALLS, DECISIONS, Columns, NewerDatabase, migrate
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-MEMORY = "256MiB"
-CHECKPOINT = "16MiB"  # of log, after which it is folded into the file
+WORN = 1_000_000  # calls that one handle writes: it remembers where it put each few thousand, in 14 MiB by then
 FORGET = 5000  # rows that one transaction of retention deletes
 
 _HOLDER = re.compile(r"PID (\d+)")
@@ -63,13 +63,16 @@ class Mark:
 
 
 class Store:
-    """`open`, then anything, then `close`. After Trouble: close and open again before believing it."""
+    """`open`, then anything, then `close`. After Trouble: close and open again before believing it. `question` is for other threads."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, lasts: int = WORN) -> None:
         self.path = path
+        self._lasts = lasts
         self._spool = "spool"
         self._file: tuple[int, int] | None = None
         self._connection: DuckDBPyConnection | None = None
+        self._memory = Memory()
+        self._written = 0
 
     @property
     def connection(self) -> DuckDBPyConnection:
@@ -93,6 +96,7 @@ class Store:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise Trouble(f"its folder can't be made ({error.strerror})") from error
+        self._written = 0
         with _told():
             fresh = _file_at(self.path) is None
             try:
@@ -126,6 +130,31 @@ class Store:
             except duckdb.Error:
                 return  # broken already: what it had committed stands in its log
 
+    @property
+    def worn(self) -> bool:
+        """Whether to close it and open it again, for the memory that comes back in no other way."""
+        return self._written >= self._lasts and self._memory.idle
+
+    def question(self) -> AbstractContextManager[DuckDBPyConnection]:
+        """In any thread: a cursor for what a person asks.
+
+        Raises:
+            Trouble: it isn't open.
+        """
+        return self._memory.question(self.connection)
+
+    @contextmanager
+    def _work(self) -> Iterator[DuckDBPyConnection]:
+        """The writer's own connection, with memory for what it does.
+
+        Raises:
+            Trouble: later, perhaps.
+            Unfit: never.
+        """
+        connection = self.connection
+        with _told(), self._memory.rows(connection):
+            yield connection
+
     def look(self) -> None:
         """Whether the file that is open still lies at its path: what is written to one that doesn't is read by nobody.
 
@@ -137,26 +166,26 @@ class Store:
         except Trouble:  # what lies there now is no database; opening it will say so
             there = None
         if there != self._file:
-            with _told():
-                [(calls,)] = self.connection.execute("SELECT count(*) FROM calls").fetchall()
+            with self._work() as connection:
+                [(calls,)] = connection.execute("SELECT count(*) FROM calls").fetchall()
             what = "deleted" if there is None else "replaced"
             raise Displaced(f"it was {what} while it was in use, with the {calls} calls that were in it")
 
     def progress(self) -> dict[str, int]:
         """Up to where each segment has been moved."""
-        with _told():
-            return dict(self.connection.execute(f"SELECT name, max(upto) FROM {self._spool}.segments GROUP BY name").fetchall())
+        with self._work() as connection:
+            return dict(connection.execute(f"SELECT name, max(upto) FROM {self._spool}.segments GROUP BY name").fetchall())
 
     def opened(self) -> dict[str, tuple[str, bytes]]:
         """Calls that were opened in segments which are gone, and not closed: instance and line by id."""
-        with _told():
-            rows = self.connection.execute(f"SELECT id, instance, line FROM {self._spool}.opened").fetchall()
+        with self._work() as connection:
+            rows = connection.execute(f"SELECT id, instance, line FROM {self._spool}.opened").fetchall()
         return {id: (instance, line) for id, instance, line in rows}
 
     def known(self, ids: Sequence[str]) -> set[str]:
         """Which of these calls have a row."""
-        with _told():
-            rows = self.connection.execute("SELECT id FROM calls WHERE id IN (SELECT unnest($1::VARCHAR[]))", [list(ids)]).fetchall()
+        with self._work() as connection:
+            rows = connection.execute("SELECT id FROM calls WHERE id IN (SELECT unnest($1::VARCHAR[]))", [list(ids)]).fetchall()
         return {id for (id,) in rows}
 
     def move(self, rows: Rows, mark: Mark) -> None:
@@ -166,8 +195,7 @@ class Store:
             Unfit: DuckDB refuses the rows.
             Trouble: it can't be written.
         """
-        connection = self.connection
-        with _told():
+        with self._work() as connection:
             connection.execute("BEGIN")
             try:
                 self._insert("calls", CALLS, rows.calls)
@@ -178,6 +206,7 @@ class Store:
             except BaseException:
                 self._roll_back()
                 raise
+        self._written += len(rows.calls)
 
     def _roll_back(self) -> None:
         import duckdb
@@ -224,8 +253,7 @@ class Store:
 
     def forget(self, before_us: int) -> int:
         """Delete some of the calls that began before this time, the oldest, with all that belongs to them; how many."""
-        connection = self.connection
-        with _told():
+        with self._work() as connection:
             connection.execute("BEGIN")
             try:
                 connection.execute(
@@ -281,10 +309,8 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 def _settings() -> dict[str, Any]:
     """One thread, bounded memory, and nothing outside this one file: no other file, no network, no extension, no Python variable."""
     return {
+        **SETTINGS,
         "threads": "1",
-        "memory_limit": MEMORY,
-        "max_temp_directory_size": "0KiB",
-        "checkpoint_threshold": CHECKPOINT,
         "enable_external_access": "false",
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",

@@ -192,6 +192,9 @@ class UsageWriter:
 
     def _round(self) -> None:
         self._sealed |= self._spool.seal(sync=self._sync)
+        if self._is_open and self.store.worn:
+            self.store.close()
+            self._is_open = False
         if not self._is_open:
             self._open()
         self.store.look()

@@ -363,6 +363,41 @@ async def test_a_slow_store_delays_nobody(tmp_path: Path) -> None:
         assert await usage.value("SELECT count(*) FROM calls") == 2000 - usage.spooling.lost
 
 
+class Opened(Store):
+    """A store that soon wears out, and counts how often it is opened."""
+
+    times = 0
+
+    def open(self) -> None:
+        super().open()
+        self.times += 1
+
+
+async def test_a_handle_that_has_written_much_is_replaced(tmp_path: Path) -> None:
+    async with accounts(tmp_path, start=False) as usage:
+        usage.writer.store = store = Opened(usage.path, lasts=100)
+        await usage.start()
+        long = ended()
+        usage.opened(long)
+        for _ in range(6):
+            for _ in range(60):
+                usage.record(ended())
+            assert await usage.writer.caught_up()
+        assert 2 <= store.times <= 4
+        with store.question() as cursor:
+            before = store.times
+            for _ in range(3):
+                for _ in range(60):
+                    usage.record(ended())
+                assert await usage.writer.caught_up()
+            assert store.times == before, "not from under a question"
+            assert cursor.execute("SELECT count(*) FROM calls").fetchall() == [(540,)]
+        usage.record(long)
+        assert await usage.value("SELECT count(DISTINCT id) FROM calls WHERE outcome = 'completed'") == 541
+        assert store.times == before + 1
+        assert await usage.value("SELECT count(*) FROM calls") == 541
+
+
 async def test_old_rows_are_deleted(tmp_path: Path) -> None:
     now = [time.time_ns()]
     async with accounts(tmp_path, retention=86400.0, clock=Clock(wall=lambda: now[0])) as usage:
