@@ -14,7 +14,10 @@ import msgspec
 from ...call.events import Usage
 from .. import semconv
 from ..traces.decisions import REFUSED
+from .arrow import Batch, Column
+from .budgets import Budgets
 from .prices import DEAREST, Prices, Rates
+from .schema import TABLES, Columns
 from .spool_lines import Closing, Noted, Opening, Spent, Tried
 
 BYTES_A_TOKEN = 4
@@ -51,13 +54,31 @@ class Bill(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rows:
-    """Rows of the three tables, in their columns' order."""
+    """Rows of the three tables, in their columns' order: those that were added, and in `batches` by table those that were gathered.
+    `unfit`: why some of them can't be."""
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self.calls: list[Row] = []
         self.attempts: list[Row] = []
         self.decisions: list[Row] = []
+        self.batches = {table: _batch(columns) for table, columns in TABLES.items()}
+        self.budgets = Budgets()
+        self.unfit: Exception | None = None
+
+    def __len__(self) -> int:
+        """Calls."""
+        return len(self.batches["calls"]) + len(self.calls)
+
+    def gather(self) -> None:
+        """By columns from now on, where a row takes a quarter of the memory: some at a time, so that they need not wait as rows."""
+        try:
+            for table, rows in (("calls", self.calls), ("attempts", self.attempts), ("decisions", self.decisions)):
+                if rows:
+                    self.batches[table].extend(rows)
+                    rows.clear()
+        except (OverflowError, UnicodeError, TypeError) as error:
+            self.unfit = error
 
     def add(self, call: Closing) -> None:
         """A call that has ended. Tuples are joined with `+`, which costs less than unpacking them."""
@@ -74,7 +95,8 @@ class Rows:
         outcome = (call.status, call.outcome, call.error_code)
         first = None if call.first is None else round(call.first * 1e6) / 1e3
         times = (duration / 1e3, first, round(_overhead(call) * 1e6) / 1e3, len(call.attempts), call.config_version)
-        self.calls.append(head + _who(call) + outcome + _figures(bills) + times)
+        weighted = self.budgets.settled(call.organisation, call.notes) if call.notes else None
+        self.calls.append(head + _who(call) + outcome + _figures(bills, weighted) + times)
         for note in call.notes:
             self.decisions.append(_decision_row(call, note))
 
@@ -84,7 +106,9 @@ class Rows:
 
     def add_interrupted(self, call: Opening) -> None:
         """A call that was under way when the gateway died: what it held counts as used."""
-        held = {name: tokens for name, tokens in (call.holds or {}).items() if isinstance(tokens, int)}
+        holds = call.holds or {}
+        self.budgets.held(call.organisation, holds)
+        held = {name: tokens for name, tokens in holds.items() if isinstance(tokens, int)}
         spent = Spent(held.get("input", _estimate(call.request_bytes)), held.get("output", 0), source="estimated")
         bill = self._priced(call, call.started, spent)
         self.calls.append(
@@ -112,6 +136,11 @@ class Rows:
         return Bill(tokens, spent.source, rates.nano(input, output, cached, cache_write, reasoning), cost_source(spent, rates))
 
 
+def _batch(columns: Columns) -> Batch:
+    """The first column stays one, so that there are as many rows as there are."""
+    return Batch([Column(name, kind, folds=number > 0) for number, (name, kind, _) in enumerate(columns)])
+
+
 def counted(spent: Spent | Usage) -> tuple[int, int, int, int, int]:
     """Input, output, cached, cache_write and reasoning, as far as they can be believed."""
     input, output, cached, cache_write, reasoning = spent.input, spent.output, spent.cached, spent.cache_write, spent.reasoning
@@ -136,13 +165,13 @@ def _who(call: Closing | Opening) -> Row:
     )  # fmt: skip
 
 
-def _figures(bills: list[Bill]) -> Row:
-    """Tokens, usage_source, cost and cost_source of a call."""
+def _figures(bills: list[Bill], weighted: int | None = None) -> Row:
+    """Tokens, usage_source, cost and cost_source of a call. `weighted`: its tokens by the weights of a budget, in millionths."""
     if not bills:
         return (*_NOTHING, "none", None, "")
     bill = bills[0] if len(bills) == 1 else _sum(bills)
     known = (bill.source, bill.cost, bill.cost_source)
-    return bill.tokens + known
+    return (bill.tokens if weighted is None else (*bill.tokens[:5], weighted)) + known
 
 
 def _sum(bills: list[Bill]) -> Bill:

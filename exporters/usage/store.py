@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import stat
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import schema
-from .arrow import Batch, Kind
+from .arrow import VARIES, Batch
 from .memory import SETTINGS, Memory
-from .rows import Row, Rows
-from .schema import ATTEMPTS, CALLS, DECISIONS, Columns, NewerDatabase, migrate
+from .rows import Rows
+from .schema import TABLES, Columns, NewerDatabase, migrate
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -28,7 +27,6 @@ WORN = 1_000_000  # calls that one handle writes: it remembers where it put each
 FORGET = 5000  # rows that one transaction of retention deletes
 
 _HOLDER = re.compile(r"PID (\d+)")
-_FOLDED: frozenset[Kind] = frozenset({"u", "l", "g", "b"})
 
 
 class Trouble(Exception):
@@ -195,18 +193,21 @@ class Store:
             Unfit: DuckDB refuses the rows.
             Trouble: it can't be written.
         """
+        rows.gather()
+        if rows.unfit is not None:
+            raise Unfit(_first_line(rows.unfit)) from rows.unfit
         with self._work() as connection:
             connection.execute("BEGIN")
             try:
-                self._insert("calls", CALLS, rows.calls)
-                self._insert("attempts", ATTEMPTS, rows.attempts)
-                self._insert("decisions", DECISIONS, rows.decisions)
+                for table, columns in TABLES.items():
+                    self._insert(table, columns, rows.batches[table])
+                rows.budgets.write(connection)
                 self._mark(mark)
                 connection.execute("COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
-        self._written += len(rows.calls)
+        self._written += len(rows)
 
     def _roll_back(self) -> None:
         import duckdb
@@ -217,21 +218,15 @@ class Store:
         except (duckdb.Error, Trouble):
             return  # there is nothing left to roll back
 
-    def _insert(self, table: str, columns: Columns, rows: Sequence[Row]) -> None:
-        """By columns; one that says the same in every row is handed over once, and each costs other threads no more than its own time."""
-        if not rows:
+    def _insert(self, table: str, columns: Columns, batch: Batch) -> None:
+        """By columns; one that says the same in every row is said once."""
+        if not len(batch):
             return
-        batch = Batch()
         same: list[Any] = []
-        selected: list[str] = []
-        for number, ((name, kind, type), values) in enumerate(zip(columns, zip(*rows, strict=True), strict=True)):
-            first = values[0]
-            if number and (kind in _FOLDED or first is None) and first == values[-1] and values.count(first) == len(values):
-                selected.append(_constant(first, type, same))
-            else:
-                batch.add(name, kind, values)
-                selected.append(_typed(f'"{name}"', type))
-            time.sleep(0)
+        selected = [
+            _typed(f'"{column.name}"', type) if column.same is VARIES else _constant(column.same, type, same)
+            for column, (_, _, type) in zip(batch.columns, columns, strict=True)
+        ]
         connection = self.connection
         connection.register("incoming", batch)
         connection.execute(f"INSERT INTO {table} SELECT {', '.join(selected)} FROM incoming", same)

@@ -275,6 +275,8 @@ class UsageWriter:
                 if end > done:
                     rows.add(read)
                     closed.append(_Ended(end, read.id, line))
+                    if len(rows.calls) == BREATH:
+                        rows.gather()
             if len(closed) == BATCH:
                 broken += self._move_calls(segment, closed, rows)
                 closed, rows = [], Rows(self._prices)
@@ -305,6 +307,8 @@ class UsageWriter:
                 time.sleep(0)
             if isinstance(read := spool_lines.read(call.line), Closing):
                 rows.add(read)
+            if len(rows.calls) == BREATH:
+                rows.gather()
         return rows
 
     def _refuse(self, id: str, error: Unfit) -> int:
@@ -351,7 +355,7 @@ class UsageWriter:
         self._gone = []
         for id in ids:
             del self._opened[id]
-        self.state = replace(self.state, interrupted=self.state.interrupted + len(rows.calls))
+        self.state = replace(self.state, interrupted=self.state.interrupted + len(rows))
 
     def _keep(self) -> None:
         """Delete rows that are too old; a few thousand a round."""

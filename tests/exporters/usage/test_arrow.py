@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spangate.exporters.usage.arrow import Batch, Kind
+from spangate.exporters.usage.arrow import VARIES, Batch, Column, Kind
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 VALUES: dict[Kind, st.SearchStrategy[Any]] = {
@@ -25,9 +25,17 @@ VALUES: dict[Kind, st.SearchStrategy[Any]] = {
 }
 
 
-def read(*columns: tuple[str, Kind, list[Any]]) -> list[tuple[Any, ...]]:
+def batch_of(*columns: tuple[str, Kind, list[Any]], at_once: int = 10_000, folds: bool = False) -> Batch:
+    batch = Batch([Column(name, kind, folds=folds and number > 0) for number, (name, kind, _) in enumerate(columns)])
+    rows = [*zip(*[values for _, _, values in columns], strict=True)]
+    for start in range(0, len(rows), at_once):
+        batch.extend(rows[start : start + at_once])
+    return batch
+
+
+def read(*columns: tuple[str, Kind, list[Any]], at_once: int = 10_000) -> list[tuple[Any, ...]]:
     connection = duckdb.connect(":memory:")
-    batch = Batch(columns)
+    batch = batch_of(*columns, at_once=at_once)
     connection.register("batch", batch)
     try:
         connection.execute("CREATE TABLE kept AS SELECT * FROM batch")
@@ -59,7 +67,7 @@ def test_what_goes_in_comes_out(data: st.DataObject) -> None:
     for number, (kind, values) in enumerate(VALUES.items()):
         drawn = data.draw(st.lists(st.none() | values, min_size=length, max_size=length))
         columns.append((f"c{number}", kind, drawn))
-    rows = read(*columns)
+    rows = read(*columns, at_once=data.draw(st.integers(1, 41)))
     assert len(rows) == length
     for (_, kind, values), column in zip(columns, zip(*rows, strict=True), strict=True):
         assert [as_given(kind, value) for value in column] == [as_read(kind, value) for value in values]
@@ -81,7 +89,7 @@ def test_more_rows_than_a_vector_holds(length: int) -> None:
 
 def test_a_batch_can_be_read_twice() -> None:
     connection = duckdb.connect(":memory:")
-    batch = Batch([("a", "l", [1, 2])])
+    batch = batch_of(("a", "l", [1, 2]))
     connection.register("batch", batch)
     assert sorted(connection.execute("SELECT * FROM batch a, batch b").fetchall()) == [(1, 1), (1, 2), (2, 1), (2, 2)]
     connection.close()
@@ -90,6 +98,28 @@ def test_a_batch_can_be_read_twice() -> None:
 
 def test_what_fits_no_column_is_refused() -> None:
     with pytest.raises(OverflowError):
-        Batch([("a", "l", [2**63])])
+        batch_of(("a", "l", [2**63]))
     with pytest.raises(UnicodeEncodeError):
-        Batch([("a", "u", ["\ud800"])])
+        batch_of(("a", "u", ["\ud800"]))
+    with pytest.raises(TypeError):
+        batch_of(("a", "l", ["1"]))
+
+
+@given(st.data())
+def test_what_is_the_same_in_every_row_is_kept_once(data: st.DataObject) -> None:
+    """However many pieces the rows come in, and whatever follows; a column that is left out of what DuckDB reads says so."""
+    for kind, values in VALUES.items():
+        drawn = data.draw(st.lists(st.sampled_from([None, *data.draw(st.lists(values, min_size=1, max_size=2))]), min_size=1, max_size=12))
+        columns: list[tuple[str, Kind, list[Any]]] = [("n", "l", [*range(len(drawn))]), ("c", kind, drawn)]
+        batch = batch_of(*columns, at_once=data.draw(st.integers(1, 13)), folds=True)
+        same = batch.columns[1].same
+        if same is not VARIES:
+            assert drawn == [same] * len(drawn)
+        else:
+            assert len(set(drawn)) > 1 or kind in {"tsu:", "d:18,9,64", "d:18,6,64"}
+        connection = duckdb.connect(":memory:")
+        connection.register("batch", batch)
+        if same is VARIES:
+            found = [value for (value,) in connection.execute("SELECT c FROM batch ORDER BY n").fetchall()]
+            assert [as_given(kind, value) for value in found] == [as_read(kind, value) for value in drawn]
+        connection.close()

@@ -37,9 +37,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def batches(number: int) -> Iterator[Rows]:
     """Of 2000 calls, each with an id and a user of its own."""
     random = Random(1)
-    rows = rows_of(1)
-    call, tried = rows.calls[0], rows.attempts[0]
+    [call], [tried] = (one := rows_of(1)).calls, one.attempts
     for _ in range(number):
+        rows = rows_of(0)
         ids = [f"req_{random.getrandbits(128):032x}" for _ in range(2000)]
         rows.calls = [(id, *call[1:8], f"u-{id}", *call[9:]) for id in ids]
         rows.attempts = [(id, *tried[1:]) for id in ids]

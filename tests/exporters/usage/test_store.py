@@ -80,6 +80,7 @@ def test_what_is_refused_leaves_nothing(store: Store) -> None:
     with pytest.raises(Unfit, match="out of range"):
         store.move(rows, Mark("one", 100))
     assert (count(store), store.progress()) == (0, {})
+    rows = rows_of(2)
     rows.calls[1] = ("\ud800", *rows.calls[1][1:])
     with pytest.raises(Unfit):
         store.move(rows, Mark("one", 100))

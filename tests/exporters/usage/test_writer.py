@@ -180,7 +180,7 @@ class Odd(Store):
         self.batches: list[int] = []
 
     def move(self, rows: Rows, mark: Mark) -> None:
-        self.batches.append(len(rows.calls))
+        self.batches.append(len(rows))
         self.before()
         super().move(rows, mark)
         self.after()
