@@ -57,7 +57,7 @@ CASES = (
     Case("embeddings16", "embeddings, 16 connections", 16, path="/v1/embeddings"),
 )
 TIMES = ("p50", "p95", "p99", "first_p50", "transit_p50", "transit_p99")
-USUAL = ("one", "whole16", "whole64", "prompt16", "burst16", "paced64")
+USUAL = ("one", "whole16", "steady16", "whole64", "prompt16", "burst16", "paced64")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,9 @@ this page and with nothing else.
 ## How it is measured
 
 - A model server without a model (`bench/mock.c`) answers at once, or streams chunks at a set pace. A driver (`bench/load.c`) keeps a
-  number of connections busy: each asks again when its answer has ended.
+  number of connections busy: each asks again when its answer has ended, or in one case so many times a second. What telemetry and
+  usage add is judged there: of two gateways that go as fast as they can, the slower one finds driver and server asleep more often,
+  and pays for waking them.
 - spangate runs with one worker: a team, a virtual key, one model with one target, the line a call on. "spangate" is the gateway
   alone; "everything" tells all there is to tell: two exported spans a call, metrics, a row in DuckDB. What it tells in the background
   is waited for and counted. nginx runs with one worker, connections to the server kept open, no buffering of answers, no log.
@@ -43,7 +45,7 @@ this page and with nothing else.
 - Large bodies: all but the last piece of every body is sent before any is completed, and the server reads on only after a while, so
   that every body is in the gateway whole, on its way in and on its way out.
 
-To do the same: `make bench`, in less than three minutes. It needs a C compiler and, for the ratios, nginx (Debian, Ubuntu:
+To do the same: `make bench`, in some four minutes. It needs a C compiler and, for the ratios, nginx (Debian, Ubuntu:
 `apt-get install nginx-light`). `python bench/bench.py --help` tells the rest; `--write docs/performance.md` writes this page anew.
 `python bench/steps.py` tells how long single steps hold the event loop.
 """
