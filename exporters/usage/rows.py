@@ -15,7 +15,6 @@ from ...call.events import Usage
 from .. import semconv
 from ..traces.decisions import REFUSED
 from .arrow import Batch, Column
-from .budgets import Budgets
 from .prices import DEAREST, Prices, Rates
 from .schema import TABLES, Columns
 from .spool_lines import Closing, Noted, Opening, Spent, Tried
@@ -63,7 +62,6 @@ class Rows:
         self.attempts: list[Row] = []
         self.decisions: list[Row] = []
         self.batches = {table: _batch(columns) for table, columns in TABLES.items()}
-        self.budgets = Budgets()
         self.unfit: Exception | None = None
 
     def __len__(self) -> int:
@@ -95,8 +93,7 @@ class Rows:
         outcome = (call.status, call.outcome, call.error_code)
         first = None if call.first is None else round(call.first * 1e6) / 1e3
         times = (duration / 1e3, first, round(_overhead(call) * 1e6) / 1e3, len(call.attempts), call.config_version)
-        weighted = self.budgets.settled(call.organisation, call.notes) if call.notes else None
-        self.calls.append(head + _who(call) + outcome + _figures(bills, weighted) + times)
+        self.calls.append(head + _who(call) + outcome + _figures(bills) + times)
         for note in call.notes:
             self.decisions.append(_decision_row(call, note))
 
@@ -106,9 +103,7 @@ class Rows:
 
     def add_interrupted(self, call: Opening) -> None:
         """A call that was under way when the gateway died: what it held counts as used."""
-        holds = call.holds or {}
-        self.budgets.held(call.organisation, holds)
-        held = {name: tokens for name, tokens in holds.items() if isinstance(tokens, int)}
+        held = {name: tokens for name, tokens in (call.holds or {}).items() if isinstance(tokens, int)}
         spent = Spent(held.get("input", _estimate(call.request_bytes)), held.get("output", 0), source="estimated")
         bill = self._priced(call, call.started, spent)
         self.calls.append(
@@ -165,13 +160,13 @@ def _who(call: Closing | Opening) -> Row:
     )  # fmt: skip
 
 
-def _figures(bills: list[Bill], weighted: int | None = None) -> Row:
-    """Tokens, usage_source, cost and cost_source of a call. `weighted`: its tokens by the weights of a budget, in millionths."""
+def _figures(bills: list[Bill]) -> Row:
+    """Tokens, usage_source, cost and cost_source of a call."""
     if not bills:
         return (*_NOTHING, "none", None, "")
     bill = bills[0] if len(bills) == 1 else _sum(bills)
     known = (bill.source, bill.cost, bill.cost_source)
-    return (bill.tokens if weighted is None else (*bill.tokens[:5], weighted)) + known
+    return bill.tokens + known
 
 
 def _sum(bills: list[Bill]) -> Bill:

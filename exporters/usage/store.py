@@ -201,7 +201,6 @@ class Store:
             try:
                 for table, columns in TABLES.items():
                     self._insert(table, columns, rows.batches[table])
-                rows.budgets.write(connection)
                 self._mark(mark)
                 connection.execute("COMMIT")
             except BaseException:

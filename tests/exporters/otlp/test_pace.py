@@ -42,4 +42,3 @@ def test_a_long_one_rests_between_slices() -> None:
         time.sleep(0.003)
         pace.rest()
     assert time.perf_counter() - began > 0.045
-
