@@ -1,0 +1,242 @@
+"""The ledger: what was used and what is held, counter by counter, so that nobody spends what another was promised.
+
+    hold = ledger.hold(call.id)
+    answer = await hold.reserve([
+        Claim(Counter("acme", "month", "search", window("month")), amount=nano(1200), limit=nano(5_000_000)),
+        Claim(Counter("acme", "rpm", "search/ci", window("rolling 60s")), amount=nano(1), limit=nano(600)),
+        Claim(Counter("acme", "concurrent", "search/ci", InFlight()), amount=nano(1), limit=nano(32)),
+    ])                                          # all or none, in one step
+    if not answer.admitted:
+        …                                       # answer.refused names who said no, and when it would not
+    answer = await hold.extend([…])             # more of the same, or of another counter, all or none again
+    hold.settle({"month": nano(873)})           # what it really was, once; what isn't named was what was held
+    hold.release()                              # or: nothing of it happened
+
+A **counter** is a name (the rule's), a scope (whose usage), a window, and a home: all counters of a hold have one home, which is an
+organisation, or `provider:NAME`. Change a limit and the counter stays; change its name or window and another one begins.
+A **claim** is admitted while used + reserved + amount ≤ limit; a limit of 0 admits nothing. It belongs to the window (of a rolling
+one: to the slot) in which it was admitted, however long the call takes, and is settled there.
+A **hold** is known by an id of its maker's, so that it can be given back even when the answer to `reserve` was lost.
+
+Amounts are whole billionths: of a token, a dollar, a request. Integers add up exactly in any order and in any language, which floats
+don't; weights and prices have no more than nine decimals, so nothing is rounded; and adding them costs a tenth of what Decimal costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal, localcontext
+from typing import Literal, Protocol
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from ...call.errors import OurFault
+from ..windows import Window, window
+
+NANO = 10**9
+MOST = 2**53 * NANO  # a server's script counts whole units in floats, which are exact up to here: nine thousand million million
+
+
+class Counter(msgspec.Struct, frozen=True, gc=False):
+    """Whose usage of what, in which window. `key` names it in one text, `Counter.of` reads that; none of it is a secret."""
+
+    home: str
+    name: str
+    scope: str
+    window: Window
+
+    @property
+    def key(self) -> str:
+        return "|".join(quote(part, safe=" :/@,;=+") for part in (self.home, self.name, self.scope, self.window.text))
+
+    @classmethod
+    def of(cls, key: str) -> Counter:
+        """
+        Raises:
+            ValueError: it isn't the key of a counter.
+        """
+        home, name, scope, when = (unquote(part) for part in key.split("|"))
+        return cls(home, name, scope, window(when))
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """What a call asks of a counter, in billionths.
+
+    `grace` is what may be had above the limit (then the standing says `over`). `full`, where even that doesn't suffice: `refuse` the
+    whole hold; `count` it all the same, for a rule that only warns; `skip` this claim alone, for a rule in shadow mode, whose counter
+    then tells what it would have if it were in force.
+    """
+
+    counter: Counter
+    amount: int
+    limit: int
+    grace: int = 0
+    full: Literal["refuse", "count", "skip"] = "refuse"
+
+
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """How a counter stands, in billionths, with the hold's own part in it (without, if that was refused or skipped).
+
+    `over`: the claim went, or would have gone, over its limit. `resets_at`: when all of this is forgotten, UTC nanoseconds (None:
+    never, or with the calls). `fits_after`: of a claim that didn't fit, seconds until it would if nobody else came (None: nobody
+    knows, as calls in flight end when they end; or never, as it asks for more than the limit).
+    """
+
+    counter: Counter
+    limit: int
+    used: int
+    reserved: int
+    over: bool = False
+    resets_at: int | None = None
+    fits_after: float | None = None
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.limit - self.used - self.reserved)
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What came of asking: how each claim's counter stands, in their order, and those that refused (then nothing was reserved)."""
+
+    standings: tuple[Standing, ...]
+    refused: tuple[Standing, ...] = ()
+
+    @property
+    def admitted(self) -> bool:
+        return not self.refused
+
+
+class Spent(msgspec.Struct, frozen=True, gc=False):
+    """An amount on a counter at an instant (UTC nanoseconds), which decides the window: what is journaled and restored."""
+
+    counter: Counter
+    at: int
+    amount: int
+
+
+Watch = Callable[[Iterable[Counter]], None]
+
+
+class Hold(Protocol):
+    """One call's part in its counters. Names are unique in a hold: it has one counter of each."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def held(self) -> tuple[Spent, ...]:
+        """What is reserved for it now: what a crash would cost."""
+
+    def reserve(self, claims: Sequence[Claim]) -> Awaitable[Answer]:
+        """Once a hold, or again after it was refused.
+
+        Raises:
+            StateUnavailable: nobody knows whether it is held; `release` it.
+            ValueError: it is held or settled already, or the claims don't have one home and a name each.
+        """
+
+    def extend(self, claims: Sequence[Claim]) -> Awaitable[Answer]:
+        """More, on top of what is held. A refusal leaves that as it was.
+
+        Raises:
+            StateUnavailable: nobody knows whether that came on top; settling puts it right.
+            ValueError: it isn't held.
+        """
+
+    def settle(self, actual: Mapping[str, int]) -> None:
+        """Put what was used, by the counter's name, in place of what was held; where nothing is said, that was right. Only the first
+        `settle` or `release` counts. Doesn't wait: where that takes time, the ledger's own task does it."""
+
+    def release(self) -> None:
+        """Settle at nothing."""
+
+
+class Ledger(Protocol):
+    """Where the counters are kept. `watch`, if somebody sets it, is called with counters on which a call that ended left room."""
+
+    watch: Watch | None
+
+    @property
+    def problem(self) -> str:
+        """Why it can't be used just now, for /readyz and the log; empty: it can."""
+
+    def hold(self, id: str) -> Hold:
+        """A hold that nothing is reserved for yet. In one home an id is used once."""
+
+    def read(self, claims: Sequence[Claim]) -> Awaitable[tuple[Standing, ...]]:
+        """How these counters stand, and whether such a claim would fit; nothing is reserved. Any homes.
+
+        Raises:
+            StateUnavailable:
+        """
+
+    def every(self, home: str, most: int = 10_000) -> Awaitable[tuple[Standing, ...]]:
+        """All counters of a home that anything is counted on, with the limit that was last asked with.
+
+        Raises:
+            StateUnavailable:
+        """
+
+    def drain(self, patience: float) -> Awaitable[int]:
+        """Wait until all that was settled is written, so many seconds at most. Returns how many holds are not."""
+
+    def close(self) -> Awaitable[None]:
+        """Let go of connections and tasks."""
+
+
+def check(claims: Sequence[Claim], *others: Counter) -> None:
+    """
+    Raises:
+        ValueError: the claims, or the counters that the hold has already, don't have one home; or one name is two counters'.
+    """
+    known = {counter.name: counter for counter in others}
+    for claim in claims:
+        counter = claim.counter
+        other = known.setdefault(counter.name, counter)
+        if other is not counter and other != counter:
+            raise ValueError(f"one hold can't have two counters called {counter.name!r}")
+    if len(known) > 1 and len({counter.home for counter in known.values()}) > 1:
+        raise ValueError("all counters of a hold have one home")
+
+
+class StateUnavailable(OurFault):
+    """The counters can't be reached, or not in time. Rules do then what their `on_state_error` says."""
+
+    code = "state_unavailable"
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(
+            "The shared counters can't be reached just now; try again in a moment.", headers={"retry-after": "1"}, detail=detail
+        )
+
+
+def nano(value: Decimal | int | str) -> int:
+    """The amount in billionths, exactly.
+
+    Raises:
+        ValueError: it is negative, not finite, too large to be counted, or has more than nine decimals.
+    """
+    exact = value if isinstance(value, int) else Decimal(value)
+    if isinstance(exact, Decimal) and not exact.is_finite():
+        raise ValueError("must be a finite number")
+    if not 0 <= exact <= MOST // NANO:
+        raise ValueError(f"must be between 0 and {MOST // NANO}")
+    whole = nano_up(exact)
+    if isinstance(exact, Decimal) and Decimal(whole).scaleb(-9) != exact:
+        raise ValueError("must have at most nine decimals")
+    return whole
+
+
+def nano_up(value: Decimal | int) -> int:
+    """The amount in billionths, a finer rest rounded up: for estimates, which may be high and not low."""
+    if isinstance(value, int):
+        return value * NANO
+    with localcontext(prec=60):
+        return int((value * NANO).to_integral_value(ROUND_CEILING))
+
+
+def units(amount: int) -> Decimal:
+    """Billionths as people read them."""
+    with localcontext(prec=60):
+        return (Decimal(amount) / NANO).normalize() + 0

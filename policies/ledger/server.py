@@ -1,0 +1,210 @@
+"""The Valkey or Redis server, or cluster of them, behind the shared ledger: runs its script, and says in one kind of error that it can't.
+
+Whatever goes wrong, from a refused connection to a replica that won't write, is StateUnavailable, within `timeout`. After some failures
+in a row nobody is made to wait for the next: for half a second all are refused at once, then one tries.
+The server's address holds a password; it is in no error, no log and no repr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from ...call.clock import SYSTEM, Clock
+from .ledger import StateUnavailable
+from .nodes import Cluster, Node, One, failures, said
+
+TIMEOUT = 0.5  # seconds for a step, with all that it takes
+TURNS = 3  # nodes that are asked for a slot that moves
+
+T = TypeVar("T")
+
+Step = tuple[str, tuple[Any, ...]]
+"""A home, and the arguments of the script."""
+
+packed = msgspec.msgpack.Encoder().encode
+"""One argument for the script: many small ones cost the client more than all else."""
+
+
+class Server:
+    """One server, or the nodes of a cluster."""
+
+    def __init__(self, url: str, *, cluster: bool = False, timeout: float = TIMEOUT, clock: Clock = SYSTEM) -> None:
+        """
+        Raises:
+            ValueError: the URL is none of a server; the message doesn't repeat it.
+        """
+        self._nodes = Cluster(url, timeout) if cluster else One(url, timeout)
+        self._now = clock.mono
+        self._timeout = timeout
+        self._script = files(__package__).joinpath("ledger.lua").read_text("utf-8")
+        self._sha = sha1(self._script.encode(), usedforsecurity=False).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<Server: {self.problem or 'well'}>"
+
+    @property
+    def problem(self) -> str:
+        """Why it can't be used just now, or a node of it, in our words; empty: it can."""
+        return next((node.problem for node in self._nodes.known() if node.problem), "")
+
+    async def run(self, home: str, *arguments: Any) -> list[Any]:
+        """One step.
+
+        Raises:
+            StateUnavailable:
+        """
+        key = lease_key(home)
+        return await self._asked(key, lambda node: self._evaluated(node, key, arguments))
+
+    async def run_all(self, steps: Sequence[Step]) -> list[bool]:
+        """Steps in one go to each node, each for itself: whether it is known to be done."""
+        if self._nodes.stale:
+            await self._learned()
+        parts: dict[str, list[int]] = {}
+        for number, (home, _) in enumerate(steps):
+            with suppress(StateUnavailable):
+                parts.setdefault(self._nodes.of(lease_key(home)).name, []).append(number)
+        done = [False] * len(steps)
+        goes = [self._went([steps[number] for number in numbers]) for numbers in parts.values()]
+        for numbers, answers in zip(parts.values(), await asyncio.gather(*goes), strict=True):
+            for number, answer in zip(numbers, answers, strict=True):
+                done[number] = answer
+        return done
+
+    async def counters(self, home: str, most: int) -> list[str]:
+        """The keys of a home's counters, without what they begin with.
+
+        Raises:
+            StateUnavailable:
+        """
+        key = lease_key(home)
+        prefix = f"{key.removesuffix('leases')}c:"
+        found: dict[str, None] = {}
+        cursor = 0
+
+        async def page(node: Node) -> tuple[int, list[str]]:
+            return await node.client.scan(cursor, match=f"{prefix}*", count=1000)  # type: ignore[no-any-return]
+
+        while True:
+            cursor, keys = await self._asked(key, page)
+            found |= dict.fromkeys(each.removeprefix(prefix) for each in keys)
+            if not cursor or len(found) >= most:
+                return list(found)[:most]
+
+    async def probe(self) -> None:
+        """Ask again whoever couldn't be reached, so that it is known when they can."""
+        from redis.exceptions import AskError
+
+        if self._nodes.stale:
+            await self._learned()
+        for node in self._nodes.known():
+            if node.problem:
+                with suppress(StateUnavailable, AskError):
+                    await self._guarded(node, node.client.set("spangate:ping", "1", ex=60))  # a replica can't
+
+    async def close(self) -> None:
+        await self._nodes.close()
+
+    async def _evaluated(self, node: Node, key: str, arguments: Sequence[Any]) -> list[Any]:
+        from redis.exceptions import NoScriptError
+
+        try:
+            return await node.client.evalsha(self._sha, 1, key, *arguments)  # type: ignore[no-any-return]
+        except NoScriptError:
+            return await node.client.eval(self._script, 1, key, *arguments)  # type: ignore[no-any-return]
+
+    async def _went(self, steps: Sequence[Step]) -> list[bool]:
+        try:
+            return await self._asked(lease_key(steps[0][0]), lambda node: self._piped(node, steps))
+        except StateUnavailable:
+            return [False] * len(steps)
+
+    async def _piped(self, node: Node, steps: Sequence[Step]) -> list[bool]:
+        from redis.exceptions import NoScriptError
+
+        pipe = node.client.pipeline(transaction=False)
+        for home, arguments in steps:
+            pipe.evalsha(self._sha, 1, lease_key(home), *arguments)
+        answers = await pipe.execute(raise_on_error=False)
+        if any(isinstance(answer, NoScriptError) for answer in answers):
+            await node.client.script_load(self._script)
+            return await self._piped(node, steps)
+        done = [not isinstance(answer, Exception) for answer in answers]
+        if not any(done):
+            raise answers[0]
+        if not all(done):
+            self._nodes.stale = True  # as when a slot moved
+        return done
+
+    async def _asked(self, key: str, ask: Callable[[Node], Awaitable[T]]) -> T:
+        """What comes of asking the node that has the key, and where it says, whoever has it now.
+
+        Raises:
+            StateUnavailable:
+        """
+        from redis.exceptions import AskError, MovedError
+
+        if self._nodes.stale:
+            await self._learned()
+        node = self._nodes.of(key)
+        for _ in range(TURNS):
+            try:
+                return await self._guarded(node, ask(node))
+            except MovedError as elsewhere:
+                node = self._nodes.moved(elsewhere.slot_id, elsewhere.host, elsewhere.port)
+            except AskError:  # half moved: both will know soon
+                raise StateUnavailable("a slot is being moved") from None
+        raise StateUnavailable("a slot moves about")
+
+    async def _learned(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout):
+                await self._nodes.learn(self._now())
+
+    async def _guarded(self, node: Node, asking: Awaitable[T]) -> T:
+        """
+        Raises:
+            StateUnavailable:
+            AskError, MovedError: what is asked for is elsewhere.
+        """
+        from redis.exceptions import AskError, ReadOnlyError
+
+        if not node.may_ask(self._now()):
+            asking.close()  # type: ignore[attr-defined]
+            raise StateUnavailable(node.problem)
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await asking
+        except AskError:  # and MovedError, which is one
+            node.well()
+            raise
+        except failures() as error:
+            node.failed(said(error), self._now())
+            self._nodes.stale = True
+            if isinstance(error, ReadOnlyError):  # a replica now: whoever is master has the address
+                await node.client.aclose()
+            raise StateUnavailable(said(error)) from None
+        finally:
+            node.asked = False
+        node.well()
+        return answer
+
+
+def lease_key(home: str) -> str:
+    """The one key of a step that is named beforehand: in a cluster it says which node is asked."""
+    return f"spangate:{{{plain(home)}}}:leases"
+
+
+@lru_cache(10_000)
+def plain(text: str) -> str:
+    """Without what has a meaning in a key: braces, bars, asterisks."""
+    return quote(text, safe=" :/@,;=+") or "-"
