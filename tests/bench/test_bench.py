@@ -177,14 +177,27 @@ def test_a_goal_is_met_or_missed() -> None:
 
 
 def test_everything_on_is_judged_beside_nginx_and_beside_the_spine() -> None:
-    cases = ("whole16", "prompt16", "paced64")
+    cases = ("whole16", "steady16", "prompt16", "paced64")
     others = [of(proxy, case, events=1000, cpu=cpu) for proxy, cpu in (("nginx", 1.0), ("spangate", 3.0)) for case in cases]
     met = Run([*others, *(of("everything", case, events=1000, cpu=4.8, rss=150.0) for case in cases)])
-    judged = {line.words: line for line in lines(met) if "everything" in line.words or "add" in line.words}
+    judged = {line.words: line for line in lines(met) if line.verdict and ("everything" in line.words or "add" in line.words)}
     assert [line.verdict for line in judged.values()] == ["PASS"] * 6
-    assert judged["telemetry and usage add to the CPU of a short answer"].measured == pytest.approx(60)
+    assert judged["telemetry and usage add to the CPU of a short answer, both as busy"].measured == pytest.approx(60)
     slow = Run([*others, *(of("everything", case, events=1000, cpu=21.0, rss=151.0, lost=1.0) for case in cases)])
     assert [line.verdict for line in lines(slow) if line.words in judged] == ["FAIL"] * 6
+
+
+def test_what_telemetry_adds_at_full_speed_is_told_and_not_judged() -> None:
+    run = Run([of("spangate", "whole16", cpu=1.0), of("everything", "whole16", cpu=1.9)])
+    [line] = [line for line in lines(run) if "add to" in line.words]
+    assert (line.words.endswith("each as busy as it can"), line.measured, line.verdict) == (True, pytest.approx(90), "")
+
+
+def test_at_a_rate_nobody_asks_more_often(bench: Bench) -> None:
+    case = Case("some", "some", 4, rate=200)
+    (sample,) = bench.rounds(["direct"], [case], 1, 0.5)
+    assert sample.failed == 0
+    assert 80 <= sample.answered <= 104, "each connection once in 20 ms, and once at the start"
 
 
 def test_everything_tells_a_collector_and_loses_nothing(bench: Bench) -> None:
