@@ -249,7 +249,10 @@ async def acted(reply: Reply, call: ToolCallBlock) -> AsyncGenerator[ToolChunk, 
 
 
 def _said(error: BaseException) -> str:
-    words = str(error)[:2000]
+    try:
+        words = str(error)[:2000]
+    except Exception:  # noqa: BLE001 - what can't be said is not said
+        words = ""
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 

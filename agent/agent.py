@@ -11,7 +11,7 @@ from .hooks import Hooks
 from .messages.blocks import new_id
 from .messages.msg import Msg
 from .models.base import ChatModelBase
-from .settings import ContextConfig, ReActConfig, copied
+from .settings import ContextConfig, ReActConfig
 from .state import AgentState, Thread
 from .stores.base import Store
 from .stores.memory import MemoryStore
@@ -100,19 +100,7 @@ class Agent:
         thread_id = thread or self.thread
         kept = Thread(self.store, self._namespace, thread_id) if thread_id else None
         state = AgentState(thread_id or new_id(), keys=self.hooks.keys)
-        view = ReplyView(
-            name=self.name,
-            system_prompt=self.system_prompt,
-            model=self.model,
-            toolkit=self.toolkit,
-            hooks=self.hooks.taking_part(),
-            state=state,
-            store=self.store,
-            react_config=copied(self.react_config),
-            context_config=copied(self.context_config),
-            interrupt=_nothing,
-        )
-        view.description, view.tenant, view.has_thread = self.description, self.tenant, kept is not None
+        view = ReplyView(self, state, has_thread=kept is not None)
         seconds = self.deadline if deadline is None else _seconds(deadline)
         return ReplyStream(view, inputs, structured_schema, thread=kept, seconds=seconds, running=self._running)
 
@@ -147,7 +135,3 @@ def _seconds(deadline: float | None) -> float | None:
     if deadline is not None and not deadline > 0:
         raise ValueError(f"deadline must be more than 0 seconds, not {deadline!r}")
     return deadline
-
-
-def _nothing() -> None:
-    """An interrupt before the reply has begun."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .settings import Purpose
+from ..call.call import Purpose
 
 if TYPE_CHECKING:
     from .view import ReplyView

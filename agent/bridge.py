@@ -56,8 +56,10 @@ class PolicyMiddleware(MiddlewareBase):
         """
         Raises:
             TypeError: something given is no policy, or no model.
-            ValueError: a policy needs what it was not given.
+            ValueError: a policy needs what it was not given, or there is none.
         """
+        if not policies:
+            raise ValueError("PolicyMiddleware needs at least one policy.")
         if ledger is not None:
             raise ValueError("ledger: no policy of this version keeps accounts in an agent; put budgets and rate limits into the gateway.")
         self.caller = caller or Caller()

@@ -5,7 +5,7 @@ A plan only ever becomes stricter on its way out (run → ask → answer), so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -79,8 +79,7 @@ class BatchPlan(msgspec.Struct, frozen=True):
         """The same, and then the end of the reply."""
         return msgspec.structs.replace(self, end=text)
 
-    def _changed(self, call_id: str, change: object) -> BatchPlan:
-        assert callable(change)
+    def _changed(self, call_id: str, change: Callable[[Planned], Planned]) -> BatchPlan:
         return msgspec.structs.replace(self, calls=tuple(change(each) if each.call.id == call_id else each for each in self.calls))
 
     def at_least(self, other: BatchPlan) -> BatchPlan:

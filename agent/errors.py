@@ -5,13 +5,15 @@ SpangateError
 │   └── LimitReached           a limit of this reply says no
 ├── CallerFault
 │   └── InvalidInput           an agent was given what it can't use
-└── OurFault
-    ├── MiddlewareFault        a middleware broke the seam; the message names it
-    ├── NoProgress             a reply's end was refused again and again while nothing happened
-    └── NotJSON                state that can't be written down
-ProviderFault
-└── NoAnswer                   a model answered with nothing, or with what is no answer
-DeadlineExceeded               the reply took longer than it may
+├── OurFault
+│   ├── MiddlewareFault        a middleware broke the seam; the message names it
+│   ├── NoProgress             a reply's end was refused again and again while nothing happened
+│   ├── NotJSON                state that can't be written down
+│   └── Conflict               somebody else wrote first
+├── ProviderFault
+│   └── UpstreamIncomplete
+│       └── NoAnswer           a model answered with nothing, or with what is no answer
+└── DeadlineExceeded           the reply took longer than it may
 """
 
 from __future__ import annotations

@@ -79,6 +79,8 @@ class ModelCallEndEvent(AgentEvent, frozen=True, kw_only=True):
     cache_creation_input_tokens: int = 0
     reasoning_tokens: int = 0
     usage_source: str = "provider"
+    usage_unknown: str = ""
+    """The total, `input` or `output`, that the provider left out: it stands as 0."""
     finished_reason: FinishedReason = FinishedReason.COMPLETED
     finish: str | None = None
     """The provider's own word: stop, length, tool_calls…"""

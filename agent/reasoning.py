@@ -93,6 +93,7 @@ async def reason(reply: Reply, tool_choice: ToolChoice | None = None) -> AsyncGe
         cache_creation_input_tokens=usage.cache_creation_input_tokens,
         reasoning_tokens=usage.reasoning_tokens,
         usage_source=usage.source,
+        usage_unknown=usage.unknown,
         finished_reason=reply.answer.finished_reason,
         finish=reply.answer.finish,
     )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
-
-Purpose = Literal["main", "summary", "router", "selector", "emulator", "memory", "rerank", "guard"]
 
 
 class ReplyFinishedReason(StrEnum):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ..call.call import Purpose
 from .messages.blocks import ToolCallBlock, ToolResultBlock
 from .messages.msg import ChatUsage
-from .settings import Purpose
 
 
 class Attempt(msgspec.Struct):

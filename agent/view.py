@@ -9,18 +9,17 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..call.call import Purpose
 from .messages.blocks import DataBlock, HintBlock, TextBlock
 from .messages.msg import ChatUsage, Msg
-from .settings import ContextConfig, Jump, Purpose, ReActConfig, ToolChoice
+from .settings import ContextConfig, Jump, ReActConfig, ToolChoice, copied
 from .state import AgentState
 from .steps import Attempt, PendingStep, Step, total
-from .stores.base import Store
 from .tools.tool import ToolBase
-from .tools.toolkit import Toolkit
 
 if TYPE_CHECKING:
+    from .agent import Agent
     from .events import AgentEvent
-    from .hooks import Hooks
     from .models.base import ChatModelBase
     from .models.response import Answer, ChatResponse
 
@@ -30,36 +29,25 @@ class ReplyView:
 
     purpose: Purpose = "main"
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        system_prompt: str | None,
-        model: ChatModelBase,
-        toolkit: Toolkit,
-        hooks: Hooks,
-        state: AgentState,
-        store: Store,
-        react_config: ReActConfig,
-        context_config: ContextConfig,
-        interrupt: Callable[[], None],
-        deadline: float | None = None,
-    ) -> None:
-        self.name = name
-        self.description = ""
-        self.tenant = "default"
+    def __init__(self, agent: Agent, state: AgentState, *, has_thread: bool) -> None:
+        """`agent` as it is when the reply begins: what is changed of it later concerns the next one."""
+        self.name = agent.name
+        self.description = agent.description
+        self.tenant = agent.tenant
         """Whose conversations these are; namespaces of the store begin with it."""
-        self.system_prompt = system_prompt
-        self.model = model
-        self.toolkit = toolkit
-        self.hooks = hooks
+        self.system_prompt = agent.system_prompt
+        self.model = agent.model
+        self.toolkit = agent.toolkit
+        self.hooks = agent.hooks.taking_part()
         self.state = state
-        self.store = store
-        self.react_config = react_config
-        self.context_config = context_config
-        self.deadline = deadline
+        self.has_thread = has_thread
+        """The caller named the thread; else its id is made up and stands for this reply alone."""
+        self.store = agent.store
+        self.react_config: ReActConfig = copied(agent.react_config)
+        self.context_config: ContextConfig = copied(agent.context_config)
+        self.deadline: float | None = None
         """On the loop's clock; None: as long as it takes."""
-        self.interrupt = interrupt
+        self.interrupt: Callable[[], None] = _nothing
         """End the reply as soon as it can be: open calls get a result that says so."""
         self.answer: ChatResponse | None = None
         """What the model answered last."""
@@ -70,8 +58,6 @@ class ReplyView:
         """Every request to a model in this reply, internal ones and failed ones too."""
         self.labels: dict[str, Any] = {}
         """What layers want told on the spans of this reply's model calls, by the names of telemetry."""
-        self.has_thread = False
-        """The caller named the thread; else its id is made up and stands for this reply alone."""
         self.extra_tools: dict[str, ToolBase] = {}
         """Tools of this reply alone, offered beside the toolkit's."""
         self.pending_events: list[AgentEvent] = []
@@ -170,3 +156,7 @@ class ReplyView:
 
     def __repr__(self) -> str:
         return f"ReplyView({self.name!r}, reply={self.reply_id[:8]})"
+
+
+def _nothing() -> None:
+    """An interrupt before the reply has begun."""

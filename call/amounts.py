@@ -1,8 +1,8 @@
 """Amounts as people write them, `5s`, `32MiB`, `200k`, and the pydantic types that read them.
 
 Pure: text in, number out, and back. Settings classes of every room use `Duration`, `Size` and `Number`, so that one grammar holds
-everywhere: numbers `k M G` decimal, sizes `kB MB GB` decimal and `KiB MiB GiB` binary, times `ms s m h d`. A bare number is
-seconds, bytes or a count.
+everywhere: numbers `k M G` decimal, sizes `kB MB GB` decimal and `KiB MiB GiB` binary, times `ms s m h d`, rates `N/s /min /h /day`,
+shares `10%`. A bare number is seconds, bytes or a count.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, WithJsonSchema
 
 TIMES = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 SIZES = {"kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 NUMBERS = {"k": 1000, "M": 1000**2, "G": 1000**3}
+PER = {"s": 1, "min": 60, "h": 3600, "day": 86400}
 
 # An int64 of nanoseconds ends after 292 years, an asyncio timer before; nobody means either.
 LONGEST_DAYS = 36500
@@ -42,6 +43,54 @@ def size(value: object) -> int:
 def number(value: object) -> int:
     """`200k` → 200000."""
     return _whole(_amount(value, NUMBERS, "a number such as 600, 200k or 5M"), "numbers")
+
+
+class Rate(NamedTuple):
+    """So many in so many seconds."""
+
+    amount: int
+    seconds: int
+
+    def __str__(self) -> str:
+        return f"{show_number(self.amount)}/{next((name for name, each in PER.items() if each == self.seconds), f'{self.seconds}s')}"
+
+
+def rate(value: object) -> Rate:
+    """`200k/min` → Rate(200000, 60)."""
+    if isinstance(value, Rate):
+        return value
+    count, slash, unit = value.partition("/") if isinstance(value, str) else ("", "", "")
+    if not slash or unit.strip() not in PER:
+        raise ValueError(f"must be a rate such as 10/s, 600/min or 200k/h (N/{', N/'.join(PER)})")
+    return Rate(number(count), PER[unit.strip()])
+
+
+def quantity(value: object) -> Decimal:
+    """`5M` → 5000000, `0.25` → 0.25: a number that need not be whole."""
+    if isinstance(value, Decimal):
+        return value
+    return _amount(value, NUMBERS, "a number such as 50, 0.25, 200k or 5M")
+
+
+def share(value: object) -> Decimal:
+    """`10%` → 0.1; so is 0.1."""
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, Decimal):
+        return text
+    if isinstance(text, str) and text.endswith("%"):
+        return _amount(text[:-1].rstrip(), {}, "a share such as 10%") / 100
+    return _amount(text, {}, "a share such as 10%")
+
+
+def show_share(value: Decimal) -> str:
+    """Text that `share` reads as the same: 10%."""
+    return f"{(Decimal(value) * 100).normalize():f}%"
+
+
+def show_quantity(value: Decimal) -> str:
+    """Text that `quantity` reads as the same: 5M, 0.25."""
+    exact = Decimal(value)
+    return show_number(int(exact)) if exact == int(exact) else f"{exact.normalize():f}"
 
 
 def show_seconds(value: float) -> str:
@@ -113,3 +162,24 @@ def _schema(units: Mapping[str, Any], amount: str, example: str) -> WithJsonSche
 Duration = Annotated[float, BeforeValidator(seconds), _schema(TIMES, "time", "5s")]
 Size = Annotated[int, BeforeValidator(size), _schema(SIZES, "size", "32MiB")]
 Number = Annotated[int, BeforeValidator(number), _schema(NUMBERS, "number", "200k")]
+RateOf = Annotated[
+    Rate,
+    BeforeValidator(rate),
+    WithJsonSchema(
+        {"type": "string", "pattern": rf"^[0-9]{{1,20}}(\.[0-9]{{1,9}})? ?(k|M|G)?/({'|'.join(PER)})$", "examples": ["600/min"]}
+    ),
+]
+Quantity = Annotated[Decimal, BeforeValidator(quantity), _schema(NUMBERS, "quantity", "5M")]
+Share = Annotated[
+    Decimal,
+    BeforeValidator(share),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^[0-9]{1,20}(\.[0-9]{1,9})? ?%?$", "examples": ["10%"]},
+                {"type": "number", "minimum": 0},
+            ],
+            "x-amount": "share",
+        }
+    ),
+]

@@ -32,12 +32,14 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The few fields that routing and admission read. `n` is how many answers are asked for, `output_cap` the larger of
-    max_tokens and max_completion_tokens (None: not capped), `usage_frame` whether the caller asked for a usage chunk."""
+    """The few fields that routing and admission read. `n` is how many answers are made, of all prompts together, `output_cap` the larger of
+    max_tokens and max_completion_tokens (None: not capped, or by a field of a server's own), `capped` whether a rule holds it there: then
+    a provider sees to it that its server is told in the field that it reads. `usage_frame` whether the caller asked for a usage chunk."""
 
     stream: bool = False
     n: int = 1
     output_cap: int | None = None
+    capped: bool = False
     usage_frame: bool = False
 
 
@@ -51,7 +53,8 @@ class Labels(msgspec.Struct, frozen=True):
 
 class Call(msgspec.Struct, frozen=True):
     """`model` is the name asked for, `target` the one chosen. `purpose`: `main`, or what an agent or a policy asks it for on its own.
-    `deadline` is on the monotonic clock, `connect` in seconds."""
+    `deadline` is on the monotonic clock, `connect` in seconds. `rule`: of the policy that has the call just now, what its notes say of
+    where it stands in the configuration."""
 
     op: Op
     model: str
@@ -65,6 +68,7 @@ class Call(msgspec.Struct, frozen=True):
     connect: float = 5.0
     seen: Seen = msgspec.field(default_factory=Seen.open)
     meter: Any = None
+    rule: Mapping[str, str] | None = None
 
     @property
     def id(self) -> str:
@@ -72,7 +76,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def notes(self) -> Notes:
-        return self.seen.notes
+        return self.seen.notes if self.rule is None else self.seen.notes.by(self.rule)
 
     def with_body(self, body: Body) -> Call:
         return msgspec.structs.replace(self, body=body)

@@ -125,11 +125,13 @@ class UpstreamError(ProviderFault):
         self.retryable = retryable
 
 
-def model_not_found(asked: str, allowed: Iterable[str]) -> Refused:
-    """One answer for a model that doesn't exist and one that this caller may not use, so that neither can be told apart."""
-    names = sorted(name for name in allowed if "*" not in name)
+def model_not_found(asked: str, allowed: Iterable[str], *, call: bool = False) -> Refused:
+    """One answer for a model that doesn't exist and one that this caller may not use, so that neither can be told apart. `call`: the
+    caller may use it otherwise, and `allowed` are those for this call."""
+    names = sorted(name for name in allowed if "*" not in name and name != asked)
     near = get_close_matches(asked[:200], names, n=1, cutoff=0.6)
     shown = asked if len(asked) <= 64 else asked[:61] + "..."
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    known = f" It may use: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}." if names else ""
-    return Refused(f"The model {shown!r} is not one that this key may use.{hint}{known}", code="model_not_found", param="model")
+    for_this = " for this call" if call else ""
+    known = f" It may use{for_this}: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}." if names else ""
+    return Refused(f"The model {shown!r} is not one that this key may use{for_this}.{hint}{known}", code="model_not_found", param="model")

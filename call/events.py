@@ -145,12 +145,14 @@ class Closed(msgspec.Struct, frozen=True):
     """The answer has ended well. `finish` is the first choice's finish_reason.
 
     `tail` is what ends it on the wire, `[DONE]` as it came; None: the server writes the one that fits. It goes out only when the
-    chain is exhausted, so that whoever has read it can rely on everything being settled.
+    chain is exhausted, so that whoever has read it can rely on everything being settled. `cut`: a rule of ours ended it before its own
+    end.
     """
 
     usage: Usage | None = None
     finish: str | None = None
     tail: bytes | None = None
+    cut: bool = False
 
 
 Event = Opened | Delta | Closed

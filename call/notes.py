@@ -5,7 +5,7 @@ Append-only, so that it may be written from several tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -35,3 +35,15 @@ class Notes(msgspec.Struct):
 
     def __len__(self) -> int:
         return len(self._notes)
+
+    def by(self, rule: Mapping[str, Any]) -> Notes:
+        """The same notes, for a policy that stands in a configuration: what it adds says `rule` too, unless it says so itself."""
+        return _Signed(_notes=self._notes, real=self, rule=rule)
+
+
+class _Signed(Notes, kw_only=True):
+    real: Notes
+    rule: Mapping[str, Any]
+
+    def add(self, name: str, /, **figures: Any) -> None:
+        self.real.add(name, **({**figures, **self.rule} if "rule" not in figures else figures))

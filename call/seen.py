@@ -42,7 +42,7 @@ class Attempt(msgspec.Struct):
     `system` is what OpenTelemetry calls the provider (`openai`, `ollama`), `provider` its name in the configuration; `address` and
     `port` are where it lives, `url` what was asked there. `request` holds the few parameters of the request that telemetry names, by
     their name in the body. `answer_bytes`: bytes of what the answer says, without the JSON around it, where the provider doesn't tell
-    all that it used.
+    all that it used, and `content_deltas` how many events of a stream said any of it; `deltas` are pieces as they came from the network.
     """
 
     number: int
@@ -68,6 +68,7 @@ class Attempt(msgspec.Struct):
     first_content: float = 0.0
     deltas: int = 0
     answer_bytes: int = 0
+    content_deltas: int = 0
     answered_model: str = ""
     response_id: str = ""
     finish: str | None = None

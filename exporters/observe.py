@@ -5,8 +5,9 @@ request to a provider. They write into the call's Seen; no policy knows of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..call import seen as record
 from ..call.call import Call
@@ -47,12 +48,13 @@ class Around:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One request sent upstream, however it ends: an attempt of the call's Seen. `place` is the provider's; `detailed`: the request's
-    parameters are kept too, for those who tell of them. `opening` hears of the call before its first request goes out.
+    parameters are kept too, for those who tell of them. `opening` hears of the call, and of what it holds, before its first request goes
+    out.
     """
 
     place: Place = NOWHERE
     detailed: bool = False
-    opening: Callable[[record.Seen], None] | None = None
+    opening: Callable[[record.Seen, Mapping[str, Any] | None], None] | None = None
 
     async def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
         seen, target = call.seen, call.target
@@ -62,7 +64,7 @@ class Attempt:
         self._describe(attempt, call)
         said = Said()
         if self.opening is not None and attempt.number == 1:
-            self.opening(seen)
+            self.opening(seen, None if call.meter is None else call.meter.holds)
         try:
             async with pulling(next(call)) as events:
                 async for event in events:
@@ -85,7 +87,7 @@ class Attempt:
         finally:
             attempt.ended = seen.clock.mono()
             if attempt.usage is None or attempt.usage.unknown:
-                attempt.answer_bytes = said.bytes()
+                attempt.answer_bytes, attempt.content_deltas = said.total()
             if attempt.outcome is None:
                 attempt.outcome = "cancelled"
 

@@ -8,7 +8,7 @@ conventions. `spangate.*` is ours. Names ending in `_PREFIX` are continued with 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -16,8 +16,6 @@ import msgspec
 
 SERVICE_NAME: Final = "service.name"
 SERVICE_VERSION: Final = "service.version"
-SERVICE_INSTANCE_ID: Final = "service.instance.id"
-DEPLOYMENT_ENVIRONMENT_NAME: Final = "deployment.environment.name"
 
 SERVICE: Final = "spangate"
 SCOPE_GATEWAY: Final = "spangate.gateway"
@@ -27,12 +25,10 @@ SCOPE_AGENT: Final = "spangate.agent"
 
 HTTP_REQUEST_METHOD: Final = "http.request.method"
 HTTP_REQUEST_METHOD_ORIGINAL: Final = "http.request.method_original"
-HTTP_REQUEST_RESEND_COUNT: Final = "http.request.resend_count"
 HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
 HTTP_ROUTE: Final = "http.route"
 URL_FULL: Final = "url.full"
 URL_PATH: Final = "url.path"
-URL_QUERY: Final = "url.query"
 URL_SCHEME: Final = "url.scheme"
 NETWORK_PROTOCOL_VERSION: Final = "network.protocol.version"
 SERVER_ADDRESS: Final = "server.address"
@@ -41,7 +37,6 @@ CLIENT_ADDRESS: Final = "client.address"
 USER_AGENT_ORIGINAL: Final = "user_agent.original"
 ERROR_TYPE: Final = "error.type"
 EXCEPTION_TYPE: Final = "exception.type"
-EXCEPTION_MESSAGE: Final = "exception.message"
 
 METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
 PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
@@ -91,7 +86,6 @@ GEN_AI_INPUT_MESSAGES: Final = "gen_ai.input.messages"
 GEN_AI_OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 OPENAI_API_TYPE: Final = "openai.api.type"
 OPENAI_REQUEST_SERVICE_TIER: Final = "openai.request.service_tier"
-OPENAI_RESPONSE_SERVICE_TIER: Final = "openai.response.service_tier"
 
 INVOKE_AGENT: Final = "invoke_agent"
 CHAT: Final = "chat"
@@ -141,8 +135,6 @@ API: Final = "spangate.api"
 REQUEST_MODEL: Final = "spangate.request.model"
 REQUEST_STREAM: Final = "spangate.request.stream"
 ROUTE_NAME: Final = "spangate.route.name"
-ROUTE_STRATEGY: Final = "spangate.route.strategy"
-ROUTE_REASON: Final = "spangate.route.reason"
 ROUTE_CONFIDENCE: Final = "spangate.route.confidence"
 REPLY_ID: Final = "spangate.reply.id"
 PURPOSE: Final = "spangate.purpose"
@@ -167,12 +159,11 @@ POLICY_VERSION: Final = "spangate.policy.version"
 BUDGET_NAME: Final = "spangate.budget.name"
 BUDGET_SCOPE: Final = "spangate.budget.scope"
 BUDGET_WINDOW: Final = "spangate.budget.window"
+BUDGET_UNIT: Final = "spangate.budget.unit"
+ESTIMATE_KIND: Final = "spangate.estimate.kind"
 RATE_LIMIT_NAME: Final = "spangate.rate_limit.name"
 RATE_LIMIT_SCOPE: Final = "spangate.rate_limit.scope"
 RATE_LIMIT_WAITED: Final = "spangate.rate_limit.waited"
-REDACTION_TYPE: Final = "spangate.redaction.type"
-COST_TOTAL: Final = "spangate.cost.total"
-COST_CURRENCY: Final = "spangate.cost.currency"
 COST_SOURCE: Final = "spangate.cost.source"
 USAGE_SOURCE: Final = "spangate.usage.source"
 STREAM_CHUNK_COUNT: Final = "spangate.stream.chunk.count"
@@ -195,7 +186,7 @@ STAGES: Final = ("request", "response", "stream", "tool")
 
 FIGURE_PREFIX: Final = "spangate."
 """A note `budget.reserved` with the figure `used` gives `spangate.budget.used`."""
-POLICY_FIGURES: Final = frozenset({"stage", "verdict", "action", "mode", "names", "matched", "version"})
+POLICY_FIGURES: Final = frozenset({"stage", "verdict", "action", "mode", "names", "matched", "version", "rule", "condition"})
 """Figures that every policy may give, under `POLICY_PREFIX`."""
 VERDICTS: Final = ("allow", "warn", "modify", "escalate", "deny")
 """From best to worst."""
@@ -248,6 +239,9 @@ LOG_EVENTS: Final[Mapping[str, str]] = {
 # ---- metrics
 
 Kind = Literal["counter", "updown", "gauge", "histogram"]
+GenaiNames: TypeAlias = Literal["legacy", "v0_1", "both"]
+"""Which names of requests to models are told: those before v0.1.0, its own, or both."""
+GENAI_NAMES: Final = get_args(GenaiNames)
 
 
 class Instrument(msgspec.Struct, frozen=True):
@@ -323,7 +317,6 @@ INVOKE_AGENT_TOOL_CALLS: Final = _histogram("gen_ai.invoke_agent.tool_calls", "{
 # HTTP
 HTTP_SERVER_DURATION: Final = _histogram("http.server.request.duration", "s", HTTP_SECONDS, "Duration of HTTP server requests.")
 HTTP_CLIENT_DURATION: Final = _histogram("http.client.request.duration", "s", HTTP_SECONDS, "Duration of HTTP client requests.")
-HTTP_SERVER_ACTIVE: Final = Instrument("http.server.active_requests", "updown", "{request}", "HTTP server requests under way.")
 # spangate
 REQUESTS: Final = _counter("spangate.requests", "{request}", "Calls, by how they ended.")
 REQUEST_OVERHEAD: Final = _histogram("spangate.request.overhead", "s", OVERHEAD, "Time of a call that was not spent waiting for providers.")
@@ -331,9 +324,15 @@ TEAM_TOKENS: Final = _counter("spangate.tokens", "{token}", "Tokens of requests 
 ATTEMPTS: Final = _counter("spangate.attempts", "{attempt}", "Requests sent to providers.")
 FALLBACK_COUNT: Final = _counter("spangate.fallbacks", "{fallback}", "Attempts elsewhere after a failure.")
 POLICY_DECISIONS: Final = _counter("spangate.policy.decisions", "{decision}", "What policies decided.")
-POLICY_DURATION: Final = _histogram("spangate.policy.duration", "s", OVERHEAD, "Time that a policy took.")
-REDACTIONS: Final = _counter("spangate.redactions", "{redaction}", "Values that were redacted.")
 BUDGET_UTILIZATION: Final = Instrument("spangate.budget.utilization", "gauge", "1", "Share of a budget that is used.")
+BUDGET_LIMIT: Final = Instrument("spangate.budget.limit", "gauge", "", "How much may be used, in the budget's unit.")
+BUDGET_USED: Final = Instrument("spangate.budget.used", "gauge", "", "How much of a budget is used, in its unit.")
+BUDGET_RESERVED: Final = Instrument("spangate.budget.reserved", "gauge", "", "How much of a budget calls under way hold, in its unit.")
+BUDGET_OVERSHOOT: Final = _counter("spangate.budget.overshoot", "", "How much was used beyond budgets, in their units.")
+ESTIMATED_TOKENS: Final = _counter(
+    "spangate.estimate.tokens", "{token}", "Tokens that were estimated before calls, that they used, and that were beyond the estimate."
+)
+STATE_UNAVAILABLE: Final = Instrument("spangate.state.unavailable", "gauge", "", "Whether the shared counters can't be reached.")
 BUDGET_REFUSALS: Final = _counter("spangate.budget.refusals", "{request}", "Calls refused by a budget.")
 RATE_LIMIT_REFUSALS: Final = _counter("spangate.rate_limit.refusals", "{request}", "Calls refused by a rate limit.")
 RATE_LIMIT_WAIT: Final = _histogram("spangate.rate_limit.wait.duration", "s", SECONDS, "Time that a call waited for a rate limit.")

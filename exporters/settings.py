@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints
 
 from ..call.amounts import Duration
+from .semconv import GenaiNames
 
 HEADER_PATTERN = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$"
 
@@ -86,7 +87,7 @@ class Telemetry(Section):
     """Which calls' traces are sent."""
     capture_content: Literal["none"] = "none"
     """How much of prompts and answers is told: nothing."""
-    genai_metrics: Literal["legacy", "v0_1", "both"] = "both"
+    genai_metrics: GenaiNames = "both"
     """Which names the `gen_ai.client` metrics have: those that dashboards know (`legacy`), those of the conventions v0.1.0, or both."""
     http_spans: bool = False
     """Whether each request to a provider gets a span of its HTTP exchange, below its `chat` span."""

@@ -8,7 +8,7 @@ capped rather than refused.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
@@ -19,9 +19,8 @@ from ..call.chain import Next
 from ..call.errors import Refused, model_not_found
 from ..call.events import Event
 from ..call.rules import fits_glob
-from .content import after_look, content_of, tool_names, unseen
+from .content import MOST_IMAGES, after_look, content_of, tool_names, unseen
 from .output_cap import capped, over, telling
-from .pictures import Image
 
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 
@@ -86,7 +85,7 @@ class Access(BaseModel):
     max: Most = Most()
     """How much a request may ask for."""
 
-    _named: tuple[str, ...] | None = PrivateAttr(default=None)
+    _refusal: Callable[[Call], Refused] | None = PrivateAttr(default=None)
 
     def allows(self, model: str) -> bool:
         return any(fits_glob(pattern, model) for pattern in self.models)
@@ -96,10 +95,10 @@ class Access(BaseModel):
         """It refuses nothing and caps nothing."""
         return "*" in self.models and self.operations is None and self.tools.everything and self.max == Most()
 
-    def naming(self, names: Iterable[str]) -> Access:
-        """The same rule, whose refusals name these models: all that the caller may use, as for a name that nobody knows."""
+    def refusing(self, refusal: Callable[[Call], Refused]) -> Access:
+        """The same rule, which refuses a model in these words: they know what else the caller may use."""
         rule = self.model_copy()
-        rule._named = tuple(names)
+        rule._refusal = refusal
         return rule
 
     def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
@@ -107,7 +106,7 @@ class Access(BaseModel):
             return after_look(call, self, next)
         if not self.allows(call.model):
             call.notes.add("access.refused", model=call.model)
-            raise model_not_found(call.model, self.models if self._named is None else self._named)
+            raise self._refusal(call) if self._refusal is not None else model_not_found(call.model, self.models)
         if self.operations is not None and call.op not in self.operations:
             may = f"It may use: {', '.join(self.operations)}." if self.operations else "It may use none."
             told = Refused(f"This key may not use {call.op}. {may}", code="operation_not_allowed")
@@ -116,8 +115,10 @@ class Access(BaseModel):
             self._check_tools(call)
         most = self.max
         if most.n is not None and call.head.n > most.n:
-            told = Refused(f"'n' must be at most {most.n} for this key.", code="invalid_request", param="n")
-            raise _noted(call, told, n=call.head.n)
+            said = f"'n' must be at most {most.n} for this key."
+            if call.op == "completions":
+                said = f"This key may ask for at most {most.n} answers in one request: 'n' or 'best_of', times the prompts."
+            raise _noted(call, Refused(said, code="invalid_request", param="n"), n=call.head.n)
         if most.image is not None:
             self._check_images(call, most.image)
         if most.max_tokens is not None and over(call, most.max_tokens):
@@ -140,11 +141,15 @@ class Access(BaseModel):
     def _check_images(self, call: Call, most: str) -> None:
         largest = sorted(map(int, most.split("x")))
         content = content_of(call)
-        for image in (*content.images, *([Image()] if content.more else ())):
+        if content.more:
+            told = f"This key may send at most {MOST_IMAGES} images, so that their size can be told."
+            raise _noted(call, Refused(told, code="invalid_request", param="messages"), image="")
+        for image in content.images:
             size = sorted((image.width, image.height))
             shown = f"{image.width}x{image.height}" if size[0] else ""
             if not shown:
-                told = f"This key may send images of at most {most} pixels: as data URLs of PNG, JPEG, GIF or WebP, and not very many."
+                told = f"This key may send images of at most {most} pixels, and the size of one can't be told: send it as a data URL "
+                told += "of a PNG, JPEG, GIF or WebP, not as an address."
             elif any(side > may for side, may in zip(size, largest, strict=True)):
                 told = f"An image of {shown} pixels is larger than this key may send: at most {most}."
             else:

@@ -37,7 +37,7 @@ _READ: Mapping[str, tuple[str, Callable[[Call], Any]]] = {
     "tools": ("list<string>", lambda call: tool_names(call.body)),
     "input_tokens": ("int", lambda call: content_of(call).tokens(call.model)),
     "bytes": ("int", _bytes),
-    "images": ("int", lambda call: len(content_of(call).images)),
+    "images": ("int", lambda call: content_of(call).most_images),
 }
 
 # CEL has a type called `bytes`, so that no variable may be. The library is given another name of the same length for ours.
@@ -53,6 +53,9 @@ _PART = re.compile(
     r"""//[^\n]*|[rRbB]{0,2}(?:\"{3}(?s:.*?)\"{3}|'{3}(?s:.*?)'{3})|[rR][bB]?(?:"[^"\n]*"|'[^'\n]*')"""
     r"""|[bB]?(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<after>\.\s*)?(?P<name>[A-Za-z_]\w*)(?P<call>\s*\()?"""
 )
+_LEADING = re.compile(r"(?:^|[^\w\s.)\]}\"'`]|\bin)\s*\Z")
+_PATTERN = re.compile(r"(?:\.\s*matches\s*\(|(?<![.\w])matches\s*\([^(),]*,)\s*\Z")
+_CLOSED = re.compile(r"\s*\)")
 _SIGNS = {"and": "&&", "or": "||", "not": "!"}
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.+)")
 _KINDS = frozenset({"NOT_FOUND", "INVALID_ARGUMENT", "OUT_OF_RANGE", "UNKNOWN", "INTERNAL", "RESOURCE_EXHAUSTED"})
@@ -111,11 +114,15 @@ class Condition:
             raise ConditionMistakes([ConditionMistake(1, 1, f"is longer than {LONGEST} characters")])
         if not text.strip():
             raise ConditionMistakes([ConditionMistake(1, 1, "is empty; leave it out for every call")])
+        if misnamed := _misnamed(text):
+            raise ConditionMistakes(misnamed)
         spoken, names = _renamed(text)
         try:
             expression = _environment().compile(spoken)
         except RuntimeError as error:
             raise ConditionMistakes(_mistakes(str(error), text)) from None
+        if unfit := _unfit_patterns(text):
+            raise ConditionMistakes(unfit)
         kind = expression.return_type().name().lower()
         if kind not in ("bool", "dyn"):
             raise ConditionMistakes([ConditionMistake(1, 1, f"must be true or false, and this is {_a(kind)}")])
@@ -158,6 +165,45 @@ def _renamed(text: str) -> tuple[str, list[str]]:
         return part[0].replace(name, _OURS.get(name, name))
 
     return _PART.sub(renamed, text), list(used)
+
+
+def _misnamed(text: str) -> list[ConditionMistake]:
+    """What the library would take for a name, and we don't: its own names of ours, and names from the root, which it finds nothing at."""
+    bare = _bare(text)
+    found = []
+    for part in _PART.finditer(text):
+        if part["after"] and _LEADING.search(bare, 0, part.start()):
+            found.append(_at(text, part.start(), 'a name begins without "."'))
+        elif not part["after"] and part["name"] in _THEIRS:
+            found.append(_at(text, part.start(), _unknown(part["name"], called=False)))
+    return found
+
+
+def _unfit_patterns(text: str) -> list[ConditionMistake]:
+    """Patterns that stand in a condition as they are, and can't be used: the library says so only when it comes to use them."""
+    bare = _bare(text)
+    return [
+        _at(text, part.start(), "is no pattern that can be looked for")
+        for part in _PART.finditer(text)
+        if part["name"] is None and part[0] and _PATTERN.search(bare, 0, part.start()) and _CLOSED.match(bare, part.end())
+        if not _is_pattern(part[0])
+    ]
+
+
+def _is_pattern(literal: str) -> bool:
+    try:
+        return isinstance(_environment().compile(f"''.matches({literal})").eval(data={}).value(), bool)
+    except RuntimeError:  # more than the literal alone, such as bytes
+        return True
+
+
+def _bare(text: str) -> str:
+    """Without comments, and of the same length."""
+    return _PART.sub(lambda part: " " * len(part[0]) if part[0].startswith("//") else part[0], text)
+
+
+def _at(text: str, at: int, message: str) -> ConditionMistake:
+    return ConditionMistake(text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at), message)
 
 
 def _mistakes(told: str, text: str) -> list[ConditionMistake]:

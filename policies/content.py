@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from math import ceil
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -23,6 +24,7 @@ from .pictures import LOOKED, Image, size_of, tokens_of
 
 FIELDS = ("messages", "prompt", "suffix", "input", "instructions", "system", "tools", "functions", "response_format", "text")
 """What counts as input, of any operation. Of a field that an operation doesn't have nobody makes use, and it costs its sender."""
+_COUNTED = frozenset(FIELDS)
 _BEARING = frozenset({"messages", "prompt", "input", "system"})  # of them, where images and such may stand
 
 BYTES_A_TOKEN = 4
@@ -30,26 +32,30 @@ SOUND_BYTES_A_TOKEN = 400  # of base64: a tenth of a second of compressed speech
 FILE_BYTES_A_TOKEN = 64  # of base64: a page of a document has some tens of kilobytes, and is some thousand tokens
 MOST_IMAGES = 128  # that are looked at; more of them are counted as text, which is more than they are
 MOST_MARKS = 1024  # of another kind
-MOST_OBJECTS = 8 << 10  # in a list of tools that is read
+MOST_OBJECTS = 8 << 10  # and lists, in a list of tools that is read
+MOST_TOOLS = 256  # twice as many as OpenAI takes
+LONGEST_TOOLS = 256 << 10  # bytes of all tools of a request that are read
 _WORTH_KEEPING = 8 << 10  # bytes from which on a second look costs more than to remember the first
 _LONG = 256 << 10  # bytes from which on a look is more than one step
 
-_BEFORE_DATA = re.compile(rb'"(?:url|image_url|file_data|data)"\s*:\s*"data:([a-z]{1,16})\\?/[\w.+-]{1,64}(?:;[\w=.+-]{1,64}){0,4}\Z')
-_LOW_BEFORE = re.compile(rb'"detail"\s*:\s*"low"\s*,\s*"url"')
-_LOW_AFTER = re.compile(rb'"\s*,\s*"detail"\s*:\s*"low"')
+_BEFORE_DATA = re.compile(rb'"(?:url|image_url|file_data|data)"\s*:\s*"(data):([a-z]{1,16})\\?/[\w.+-]{1,64}(?:;[\w=.+-]{1,64}){0,4}\Z')
+_IMAGE = re.compile(rb'"image(?P<kind>s|_url|_file)?"(?P<key>\s*:(?!\s*(?:null|\[\s*\])))?')
+_TYPE = re.compile(rb'"type"\s*:\s*\Z')
+_ADDRESS = re.compile(rb'"image_url"\s*:\s*(?P<object>\{\s*(?:"detail"\s*:\s*"(?P<detail>\w{1,16})"\s*,\s*)?"url"\s*:\s*)?"(?P<url>data:)')
+_ADDRESS_ENDS = re.compile(rb'"\s*(?:,\s*"detail"\s*:\s*"(?P<detail>\w{1,16})"\s*)?\}')
 _COLON = re.compile(rb"\s*:")
+_HIDING = (b"\\u004", b"\\u005", b"\\u006", b"\\u007")  # escapes of letters, which nobody needs
+_NAME = 64  # bytes of a name or type, written in escapes
 _SOUND = re.compile(rb'\s*:\s*\{(?:\s*"format"\s*:\s*"\w{1,16}"\s*,)?\s*"data"\s*:\s*"')
 _NUMBERS = re.compile(rb"\[\s*(?:\[\s*)?[0-9]")
 
 
 MORE = b"more"
 
-_T = TypeVar("_T")
-
 
 class Content(msgspec.Struct, frozen=True):
     """`text`: bytes of it, with the JSON around it. `numbers`: bytes of token ids, where these were sent. `sound` and `files` are
-    bytes of base64. `more`: there may be images that were not found, for there are so many."""
+    bytes of base64. `more`: there may be images that were not counted, for there are so many."""
 
     text: int = 0
     images: tuple[Image, ...] = ()
@@ -62,6 +68,11 @@ class Content(msgspec.Struct, frozen=True):
     def plain(self) -> bool:
         """It is text alone."""
         return not (self.images or self.numbers or self.sound or self.files)
+
+    @property
+    def most_images(self) -> int:
+        """How many images there are; where that isn't known, more than anybody sends."""
+        return len(self.images) + (MOST_MARKS if self.more else 0)
 
     @property
     def text_tokens(self) -> int:
@@ -84,8 +95,9 @@ _remembered: WeakKeyDictionary[Body, Content] = WeakKeyDictionary()
 def content_of(call: Call) -> Content:
     """What `call` holds. Several rules ask this of one call: a long body is looked at once."""
     body = call.body
-    if _length(body) < _WORTH_KEEPING:
-        return _ended(_looking(body))
+    length = _length(body)
+    if length < _WORTH_KEEPING:
+        return _plain(body, length) or _ended(_looking(body))
     found = _remembered.get(body)
     if found is None:
         found = _remembered[body] = _ended(_looking(body))
@@ -121,7 +133,20 @@ async def after_look(call: Call, layer: Policy, next: Next) -> AsyncIterator[Eve
 
 
 def _length(body: Body) -> int:
-    return sum([body.size(name) for name in FIELDS])
+    return sum([len(raw) for name, raw in body.fields.items() if name in _COUNTED])
+
+
+def _plain(body: Body, length: int) -> Content | None:
+    """What a short body holds that is text alone, as most are; None where it takes a look to tell."""
+    for name, field in body.fields.items():
+        if name not in _BEARING:
+            continue
+        raw = bytes(field)
+        if b";base64," in raw or b'"image' in raw or b'"input_audio"' in raw or (raw[:1] == b"[" and _NUMBERS.match(raw)):
+            return None
+        if b"\\u00" in raw and any(escape in raw for escape in _HIDING):
+            return None
+    return Content(length)
 
 
 def _ended(looking: Generator[None, None, Content]) -> Content:
@@ -173,34 +198,93 @@ class _Attached(NamedTuple):
 
 def _attached(raw: bytes) -> Iterator[_Attached | None]:
     """All of them, with None where a step has ended."""
-    inside = 0
+    inlined: dict[int, tuple[int, int]] = {}  # by where the data URL of an image begins: its base64
     for at in _marks(raw, b";base64,", MOST_IMAGES):
         if at < 0:
             yield _Attached(0, kind=MORE)
             break
-        before = raw[max(0, at - 256) : at]
-        found = _BEFORE_DATA.search(before)
+        found = _BEFORE_DATA.search(raw[max(0, at - 256) : at])
         if found is None:
             continue
         begin, end = at + 8, raw.find(b'"', at)
-        if found[1] != b"image":
-            yield _Attached(end - begin, kind=found[1])
-            continue
-        inside += 1
-        if inside % 16 == 0:
-            yield None
-        low = bool(_LOW_AFTER.match(raw, end, end + 64) or _LOW_BEFORE.search(before))
-        yield _Attached(end - begin, Image(*size_of(raw[begin : min(end, begin + LOOKED)]), low))
+        if found[2] == b"image":
+            inlined[max(0, at - 256) + found.start(1)] = begin, end
+        else:
+            yield _Attached(end - begin, kind=found[2])
     yield None
-    marks = [at for at in _marks(raw, b'"image_url"', MOST_MARKS) if at < 0 or _COLON.match(raw, at + 11)]
-    if marks[-1:] == [-1]:
-        yield _Attached(0, kind=MORE)
-        marks.pop()
-    yield from [_Attached(0, Image())] * (len(marks) - inside)
+    low: set[int] = set()
+    yield from _named_images(raw, inlined, low)
+    for number, (at, (begin, end)) in enumerate(inlined.items(), 1):
+        if number % 16 == 0:
+            yield None
+        yield _Attached(end - begin, Image(*size_of(raw[begin : min(end, begin + LOOKED)]), at in low))
+    yield None
+    yield from _hidden_images(raw)
     yield None
     for at in _marks(raw, b'"input_audio"', MOST_MARKS):
         if begins := at >= 0 and _SOUND.match(raw, at + 13):
             yield _Attached(raw.find(b'"', begins.end()) - begins.end(), kind=b"audio")
+
+
+def _named_images(raw: bytes, inlined: Mapping[int, tuple[int, int]], low: set[int]) -> Iterator[_Attached | None]:
+    """Images that the fields say are there, other than the `inlined`, each of which is the one address of its field. Those of them that
+    are asked for in `low` detail are added there."""
+    keys: Counter[bytes] = Counter()
+    types: Counter[bytes] = Counter()
+    addressed = 0
+    for number, at in enumerate(_marks(raw, b'"image', MOST_MARKS), 1):
+        if number % 128 == 0:
+            yield None
+        if at < 0:
+            yield _Attached(0, kind=MORE)
+        elif (found := _IMAGE.match(raw, at)) is None:
+            continue
+        elif found["key"] is None:
+            types[found["kind"] or b""] += _TYPE.search(raw, max(0, at - 32), at) is not None
+        else:
+            keys[found["kind"] or b""] += 1
+            addressed += found["kind"] == b"_url" and _is_inlined(raw, at, inlined, low)
+            if found["kind"] == b"s":
+                yield _Attached(0, kind=MORE)  # nobody has counted them
+    # A part names its kind of image in its type and once more as a field.
+    yield from [_Attached(0, Image())] * ((keys | types).total() - addressed)
+    yield None
+
+
+def _is_inlined(raw: bytes, at: int, inlined: Mapping[int, tuple[int, int]], low: set[int]) -> bool:
+    """Whether the field at this place has one address, and that is one of those."""
+    begins = _ADDRESS.match(raw, at)
+    if begins is None or begins.start("url") not in inlined:
+        return False
+    end = inlined[begins.start("url")][1]
+    ends = _ADDRESS_ENDS.match(raw, end)
+    if ends is None:
+        return begins["object"] is None  # the part goes on
+    details = {begins["detail"], ends["detail"]} - {None}
+    if details == {b"low"}:
+        low.add(begins.start("url"))
+    return True
+
+
+def _hidden_images(raw: bytes) -> Iterator[_Attached | None]:
+    """An image for each name or type whose letters are written as escapes: it may be one's. In a text they may stand."""
+    if b"\\u00" not in raw:
+        return
+    for escape in _HIDING:
+        yield None
+        known = -1
+        for number, at in enumerate(_marks(raw, escape, MOST_MARKS), 1):
+            if number % 256 == 0:
+                yield None
+            if at < 0:
+                yield _Attached(0, kind=MORE)
+                break
+            begin, end = raw.rfind(b'"', max(0, at - _NAME), at), raw.find(b'"', at, at + _NAME)
+            if begin < 0 or end < 0 or begin == known:
+                continue
+            known = begin
+            if _COLON.match(raw, end + 1) or _TYPE.search(raw, max(0, begin - 32), begin):
+                yield _Attached(0, Image())
 
 
 def _marks(raw: bytes, mark: bytes, most: int) -> Iterator[int]:
@@ -215,44 +299,91 @@ def _marks(raw: bytes, mark: bytes, most: int) -> Iterator[int]:
         yield -1
 
 
-class _Named(msgspec.Struct):
-    name: str = ""
+_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_text = msgspec.json.Decoder(str | None).decode
 
+_OFFERING = ("tools", "functions", "tool_choice", "function_call")
+_NAMING = frozenset({"type", "name", "function", "custom", "tools", "allowed_tools"})
+_NO_TOOLS = frozenset({"function", "custom", "tool", "allowed_tools", "auto", "any", "none", "required"})
+"""Types that say how a tool is named, or how it is chosen, and are none themselves."""
+_HOW = frozenset(("type", kind) for kind in _NO_TOOLS)
+_MEMBER = re.compile(rb'\s*[{,]\s*"(?:[^"\\]++|\\.)*+"\s*:\s*')
 
-class _Tool(msgspec.Struct):
-    type: str = ""
-    name: str = ""
-    function: _Named | None = None
-    custom: _Named | None = None
-
-    def called(self) -> str:
-        named = self.function or self.custom
-        return (named.name if named else self.name) or self.type
-
-
-_tools = msgspec.json.Decoder(list[_Tool] | None).decode
-_functions = msgspec.json.Decoder(list[_Named] | None).decode
+_named: WeakKeyDictionary[Body, tuple[str, ...] | None] = WeakKeyDictionary()
 
 
 def tool_names(body: Body) -> list[str]:
-    """The tools that a request offers, by name; those of the provider's own by their type, such as `web_search`.
+    """The tools that a request offers or chooses, by every name and type that is said of them: servers differ in which they go by.
 
     Raises:
-        ValueError: they can't be told: no list, one without a name, or more than anybody offers.
+        ValueError: they can't be told: no list, one without a name or with a field twice, or more than anybody offers.
     """
-    names = [each.called() for each in _read(body, "tools", _tools) or ()]
-    names += [each.name for each in _read(body, "functions", _functions) or ()]
+    size = sum([body.size(name) for name in _OFFERING])
+    if size < _WORTH_KEEPING:
+        return _names_in(body)
+    if body not in _named:
+        try:
+            _named[body] = tuple(_names_in(body)) if size <= LONGEST_TOOLS else None
+        except ValueError:
+            _named[body] = None
+    found = _named[body]
+    if found is None:
+        raise ValueError("tools that can't be told, or more than are looked at")
+    return list(found)
+
+
+def _names_in(body: Body) -> list[str]:
+    raws = {name: bytes(body.fields[name]) for name in _OFFERING if name in body}
+    if any(raw.count(b"{") + raw.count(b"[") > MOST_OBJECTS for raw in raws.values()):
+        raise ValueError("more tools than are looked at")
+    offered = [each for field in ("tools", "functions") if field in raws for each in _list(raws[field]) or ()]
+    if len(offered) > MOST_TOOLS:
+        raise ValueError("more tools than are looked at")
+    names = [name for each in offered for name in _names_of(_fields(each))]
     if "web_search_options" in body:
         names.append("web_search")
-    if not all(names):
+    chosen = [name for field in ("tool_choice", "function_call") if field in raws for name in _chosen(raws[field])]
+    return names + [name for name in chosen if name not in names]
+
+
+def _chosen(raw: bytes) -> list[str]:
+    if raw[:1] != b"{":
+        name = _text(raw)
+        return [name] if name and name not in _NO_TOOLS else []
+    choice = _fields(raw)
+    among = [choice, _fields(choice["allowed_tools"])] if "allowed_tools" in choice else [choice]
+    listed = [each for fields in among if "tools" in fields for each in _list(fields["tools"]) or ()]
+    return _names_of(choice, must=False) + [name for each in listed for name in _names_of(_fields(each))]
+
+
+def _names_of(tool: dict[str, msgspec.Raw], *, must: bool = True) -> list[str]:
+    inside = [_fields(tool[kind]) for kind in ("function", "custom") if kind in tool and bytes(tool[kind]) != b"null"]
+    names = [_text(fields["name"]) or "" if "name" in fields else "" for fields in inside]
+    names += [name for field in ("name", "type") if field in tool and (name := _text(tool[field])) and (field, name) not in _HOW]
+    if not all(names) or (must and not names):
         raise ValueError("a tool without a name")
-    return names
+    return [name for name in names if name]
 
 
-def _read(body: Body, name: str, decode: Callable[[bytes], _T]) -> _T | None:
-    if name not in body:
-        return None
-    raw = bytes(body.fields[name])
-    if len(raw) > MOST_OBJECTS and raw.count(b"{") > MOST_OBJECTS:
-        raise ValueError("more tools than are looked at")
-    return decode(raw)  # what it raises is a ValueError
+def _fields(raw: bytes) -> dict[str, msgspec.Raw]:
+    """The fields of an object, each of which is there once, and spelt as we read it: else a server could read another one."""
+    raw = bytes(raw)
+    fields = _object(raw)
+    length = 1 + sum([len(name.encode()) + len(value) + 4 for name, value in fields.items()])  # without white space
+    if len(raw) != length and not _each_once(raw, fields):
+        raise ValueError("a tool with a field twice")
+    if any(name not in _NAMING and len(name) <= 13 and name.casefold() in _NAMING for name in fields):
+        raise ValueError("a tool with a field in another case")
+    return fields
+
+
+def _each_once(raw: bytes, fields: dict[str, msgspec.Raw]) -> bool:
+    """Whether these are all the members of the object, in their order: of a name that comes twice only one value is among them."""
+    at = 0
+    for value in fields.values():
+        found = _MEMBER.match(raw, at)
+        if found is None or not raw.startswith(value, found.end()):
+            return False
+        at = found.end() + len(value)
+    return not fields or raw[at:].strip() == b"}"

@@ -41,8 +41,8 @@ def size_of(encoded: bytes) -> tuple[int, int]:
 
 def _decoded(encoded: bytes) -> bytes:
     plain = encoded.replace(b"\\/", b"/")  # JSON may escape it
-    try:
-        return b64decode(plain[: len(plain) // 4 * 4])
+    try:  # strictly: a server may read more into what is no base64 than we do
+        return b64decode(plain[: len(plain) // 4 * 4], validate=True)
     except Error:
         return b""
 

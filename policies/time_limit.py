@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from ..call.amounts import Duration
 from ..call.call import Call
@@ -19,6 +19,7 @@ from ..call.chain import Next, pulling
 from ..call.errors import UpstreamTimeout
 from ..call.events import Event
 
+Limit = Annotated[Duration, Field(gt=0)]
 LATE = 0.1  # seconds between two looks at a call that is past its deadline while its caller takes its time
 
 _WORDS = {
@@ -34,13 +35,13 @@ class TimeLimit(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
     stage: ClassVar[int] = 80
 
-    connect: Duration = 5.0
+    connect: Limit = 5.0
     """Until there is a connection: name look-up, TCP and TLS."""
-    first: Duration = 120.0
+    first: Limit = 120.0
     """Of a stream: until its first content."""
-    silence: Duration = 60.0
+    silence: Limit = 60.0
     """Of a stream: between two pieces of it."""
-    total: Duration = 600.0
+    total: Limit = 600.0
     """Until the whole answer is here."""
 
     async def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FEW = 8  # answers of a team and model from which on they say what is usual
+WARM = 256  # answers that are all learnt from
 UNKNOWN_OUTPUT = 1024  # tokens of an answer of which nothing is known
 LONGEST_TEXT = 4 << 20  # characters that are counted
 MOST_WAITING = 64  # counts at once; who comes then is told nothing, and goes by the estimate
@@ -42,10 +43,11 @@ MOST_WAITING = 64  # counts at once; who comes then is told nothing, and goes by
 
 class Estimate(msgspec.Struct, frozen=True):
     """The input of a call, in tokens: what it will most likely be, and what it hardly ever exceeds: never less than a token for each
-    four bytes of its text."""
+    four bytes of its text. `text`: its text by rule of thumb, to learn from; 0 where it isn't text alone."""
 
     expected: int
     upper: int
+    text: int = 0
 
 
 class Errors(msgspec.Struct):
@@ -82,6 +84,7 @@ class Tokens:
         self._usual = Kept(Usual, room)
         self._thread: ThreadPoolExecutor | None = None
         self._waiting = 0
+        self._answers = 0
         self._unknown = Ratio(1.0, 1 / 8)
         self.input_errors = Errors()
         self.output_errors = Errors()
@@ -91,9 +94,10 @@ class Tokens:
     def input(self, call: Call) -> Estimate:
         """What `call` will be, for its target if that is chosen, else by the name that was asked for."""
         content, ratio = content_of(call), self._ratio(call)
-        other = content.other_tokens(call.target.model if call.target else call.model)
+        other = 0 if content.plain else content.other_tokens(call.target.model if call.target else call.model)
         text = content.text_tokens
-        return Estimate(expected=ceil(text * ratio.mean) + other, upper=ceil(text * max(ratio.upper, 1.0)) + other)
+        plain = text if content.plain else 0
+        return Estimate(expected=ceil(text * ratio.mean) + other, upper=ceil(text * max(ratio.upper, 1.0)) + other, text=plain)
 
     def output(self, team: str, model: str, *, share: float = 0.95) -> int:
         """What one answer (of `n`) to this team by the model of this name usually stays within; `share` of them do."""
@@ -110,6 +114,12 @@ class Tokens:
 
     # what was so
 
+    def due(self) -> bool:
+        """Whether to learn from the answer that came: from the first of all, later from one in four, since a figure that is good already
+        costs more than it gets better."""
+        self._answers += 1
+        return self._answers <= WARM or self._answers % 4 == 0
+
     def learn(self, call: Call, usage: Usage, estimate: Estimate | None = None, *, cut: bool = False) -> Missed:
         """`usage` is what the provider told of `call`, which went to its target. `estimate`: what was held for it. `cut`: the answer ended
         where its cap was, so that it would have been longer: else a cap made of what is usual could only shrink."""
@@ -119,7 +129,7 @@ class Tokens:
         if usage.unknown != "input":
             held = estimate or self.input(call)
             missed_input = self.input_errors.add(held.expected, usage.input, held.upper)
-            self._learn_input(call, usage.input)
+            self._learn_input(call, usage.input, held.text)
         if usage.unknown != "output" and call.op != "embeddings":
             each = ceil(usage.output / max(call.head.n, 1))
             usual = self.output(call.caller.team, call.model)
@@ -129,14 +139,14 @@ class Tokens:
                     known.learn(each * 2 if cut else each)
         return Missed(missed_input, missed_output)
 
-    def _learn_input(self, call: Call, used: int) -> None:
-        content, target = content_of(call), call.target
-        if not content.plain:
+    def _learn_input(self, call: Call, used: int, text: int) -> None:
+        target = call.target
+        if not text:
             return  # the tables' error is not the text's
         names = [("", call.model), *(((target.provider, target.model), (target.provider,)) if target else ())]
         for name in names:
             if ratio := self._ratios.at(*name):
-                ratio.learn(content.text_tokens, used)
+                ratio.learn(text, used)
 
     # counts
 

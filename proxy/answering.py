@@ -14,8 +14,12 @@ from ..call.call import Call
 from ..call.chain import pulling
 from ..call.errors import OurFault, UpstreamError
 from ..call.events import Closed, Delta, Event, Opened
+from ..call.seen import Outcome
 from .exchange import Exchange
 from .wire import header_text
+
+Settled = Callable[[Outcome], None]
+"""Called once all is accounted for, with how the call ended."""
 
 _STREAM = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -36,7 +40,7 @@ def opened_headers(call: Call, opened: Opened) -> dict[str, str]:
     return {**form, "content-type": header_text(opened.content_type), **ids(call), **told, **opened.headers}
 
 
-async def stream(call: Call, events: AsyncIterator[Event], exchange: Exchange, keepalive: float, settled: Callable[[], None]) -> None:
+async def stream(call: Call, events: AsyncIterator[Event], exchange: Exchange, keepalive: float, settled: Settled) -> None:
     """Answer with server-sent events as they come."""
     alive = KeepAlive(exchange, keepalive, {**_STREAM, **ids(call)})
     done: bytes = sse.DONE
@@ -52,9 +56,9 @@ async def stream(call: Call, events: AsyncIterator[Event], exchange: Exchange, k
                     await _begin(call, exchange, event)
                 else:
                     closed = event
-        tail = _ended(closed).tail
-        settled()
-        await exchange.end(done if tail is None else tail)
+        ended = _ended(closed)
+        settled("cut" if ended.cut else "completed")
+        await exchange.end(done if ended.tail is None else ended.tail)
     finally:
         alive.drop()
 
@@ -73,7 +77,7 @@ def _ended(closed: Closed | None) -> Closed:
     return closed
 
 
-async def whole(call: Call, events: AsyncIterator[Event], exchange: Exchange, settled: Callable[[], None]) -> None:
+async def whole(call: Call, events: AsyncIterator[Event], exchange: Exchange, settled: Settled) -> None:
     """Answer with one body. Its last piece is held back until all is settled; an answer of one piece gets its length."""
     headers: Mapping[str, str] = {}
     held = b""
@@ -88,8 +92,9 @@ async def whole(call: Call, events: AsyncIterator[Event], exchange: Exchange, se
                 held = event.raw
             else:
                 closed = event
-    held += _ended(closed).tail or b""
-    settled()
+    ended = _ended(closed)
+    held += ended.tail or b""
+    settled("cut" if ended.cut else "completed")
     if exchange.started:
         await exchange.end(held)
     else:

@@ -1,4 +1,4 @@
-"""What OpenAI's answer objects say, read with distrust: usage, finish reasons, content, errors. Pure.
+"""What OpenAI's answer objects say, read with distrust: finish reasons, content, errors (usage: call/usage.py). Pure.
 
 Providers differ and lie; whatever has the wrong type is as good as absent, and nothing here raises on what a provider sent.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ..call.errors import ProviderFault, UpstreamError
-from ..call.events import Usage
 from .errors import PASSED_ON
 
 _TAG = re.compile(r"<[^>]{0,500}>")
@@ -18,48 +17,6 @@ _TAG = re.compile(r"<[^>]{0,500}>")
 _SPACE = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 MAX_MESSAGE = 500
 _ACCOUNT = frozenset({401, 402, 403})  # statuses about the gateway's own account
-
-
-def usage_of(value: Any) -> Usage | None:
-    """Usage as counts; None if there is none worth the name. Details are parts of their totals, so they never exceed them. A total
-    that is absent or makes no sense follows from `total_tokens`, or is `unknown`: never nought, which would be a gift."""
-    if not isinstance(value, dict):
-        return None
-    tokens_in, tokens_out = _count(value.get("prompt_tokens")), _count(value.get("completion_tokens"))
-    if tokens_in is None and tokens_out is None:
-        return None
-    total = _count(value.get("total_tokens"))
-    unknown: Literal["", "input", "output"] = ""
-    if tokens_in is None:
-        tokens_in, unknown = _rest(total, tokens_out), "input"
-    elif tokens_out is None:
-        tokens_out, unknown = _rest(total, tokens_in), "output"
-    if tokens_in is not None and tokens_out is not None:
-        unknown = ""
-    input_details, output_details = _object(value, "prompt_tokens_details"), _object(value, "completion_tokens_details")
-    tokens_in, tokens_out = tokens_in or 0, tokens_out or 0
-    cached = min(_count(input_details.get("cached_tokens")) or 0, tokens_in)
-    return Usage(
-        input=tokens_in,
-        output=tokens_out,
-        cached=cached,
-        cache_write=min(_count(input_details.get("cache_write_tokens")) or 0, tokens_in - cached),
-        reasoning=min(_count(output_details.get("reasoning_tokens")) or 0, tokens_out),
-        unknown=unknown,
-    )
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40 else None
-
-
-def _rest(total: int | None, part: int | None) -> int | None:
-    return total - part if total is not None and part is not None and total >= part else None
-
-
-def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = value.get(name)
-    return part if isinstance(part, dict) else {}
 
 
 def finish_of(choice: Mapping[str, Any]) -> str | None:

@@ -14,10 +14,13 @@ from pathlib import Path
 
 from ..call.chain import is_layer, watching_dropped
 from ..call.clock import SYSTEM, Clock
+from ..call.errors import SpangateError
 from ..exporters.metrics.measuring import Measuring
-from ..exporters.metrics.sources import Sources
+from ..exporters.metrics.sources import BudgetFigures, Sources
 from ..exporters.record import Recorder, close
 from ..exporters.usage.recorder import SpoolRecorder
+from ..policies.ledger.memory import MemoryLedger
+from . import books as shared
 from . import config as configuration
 from .callers import check_reach, loopback_address
 from .changes import differences
@@ -26,14 +29,18 @@ from .endpoints import Endpoints
 from .gateway import Gateway
 from .local_socket import LocalSocket
 from .mistakes import ConfigMistakes, Mistake
+from .pricing import Pricing
 from .reload import Reload
 from .server import Address, Server
 from .session_upstream import upstream_for
+from .standings import estimates, figures
 from .telling import models_of
 from .upstream import Sender
 
 log = logging.getLogger("spangate.proxy")
 
+COLLECT = 1.0  # seconds that metrics wait for how budgets stand
+REPLAY = 10.0  # seconds that the first call may wait for what budgets have used before
 SWITCH = 0.001  # seconds that a thread which writes rows or sends spans keeps calls waiting; Python's own 5 ms are many calls
 
 
@@ -58,10 +65,16 @@ class App:
 
     def __init__(self, config: Config, setting: Setting, client: Sender | None = None) -> None:
         self.setting = setting
+        self._began = config  # what runs, of the settings that only a restart brings
         self._host = config.server.host
         self._watching = ExitStack()
         self.dropped_layers = 0
+        self._restoring: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._known: list[BudgetFigures] = []
+        self._looked = float("-inf")
         self.client = client or upstream_for(setting.environ)
+        self.books = shared.books_for(config, self.client, setting.clock)
         self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock, setting.usage, setting.measuring)
         self.server = Server(self.endpoints, config.server)
         self.socket = self._socket(setting.usage, config) if setting.usage else None
@@ -73,6 +86,9 @@ class App:
                     resends=lambda: self.client.resends,
                     reload_failed=lambda: bool(self.endpoints.reload_error),
                     loaded=lambda: self._loaded / 1e9,
+                    budgets=self._figures,
+                    estimates=lambda: estimates(self.books),
+                    state_unavailable=lambda: bool(self.books.ledger.problem),
                 )
             )
 
@@ -88,14 +104,19 @@ class App:
             ValueError: anybody could call, and that was not said.
         """
         limits = self.config.server
+        self._loop = asyncio.get_running_loop()
         self._host = host or limits.host
         self._check_reach(self.config)
         if self._host != limits.host:  # whether callers are strangers depends on it
             self.endpoints.gateway = self._gateway(self.config)
-        if self.setting.usage is not None:
-            await self.setting.usage.start()
         try:
-            address = await self.server.start(self._host, limits.port if port is None else port)
+            address = await self.server.bind(self._host, limits.port if port is None else port)  # before a database is opened in vain
+            if self.setting.usage is not None:
+                await self.setting.usage.start()
+            if self.config.in_dollars:
+                await asyncio.to_thread(Pricing.load)
+            await self._restored(REPLAY)
+            await self.server.listen()
             if self.socket is not None:
                 await self.socket.start()
         except BaseException:
@@ -111,6 +132,10 @@ class App:
         """Finish what runs, within `patience` seconds (`server.drain`), and close everything."""
         await self.server.drain(self.config.server.drain if patience is None else patience)
         await self.reload.stop()
+        if self._restoring is not None:
+            await asyncio.wait([self._restoring])
+        if left := await shared.close(self.books):
+            log.error("what %d calls have used is not written to the shared counters; it counts as what was held for them", left)
         await self.client.aclose()
         await asyncio.to_thread(close, self.setting.recorder)
         if self.socket is not None:
@@ -118,6 +143,33 @@ class App:
         if self.setting.usage is not None:
             await self.setting.usage.aclose()
         self._watching.close()
+
+    def _figures(self) -> list[BudgetFigures]:
+        """How budgets stand, for whoever collects metrics in a thread: the ledger belongs to the loop. Several ask at once."""
+        if self._loop is None or not self.config.has_budgets:
+            return []
+        if (now := self.setting.clock.mono()) - self._looked < COLLECT:
+            return self._known
+        asked = asyncio.run_coroutine_threadsafe(figures(self.endpoints.gateway), self._loop)
+        try:
+            self._known, self._looked = asked.result(COLLECT), now
+        except (TimeoutError, SpangateError):
+            asked.cancel()
+            return []
+        return self._known
+
+    async def _restored(self, patience: float) -> None:
+        """Budgets go on where they were, before the first call if that can be known so soon. A gateway without any doesn't wait."""
+        if self._restoring is None and self.config.has_budgets:
+            self._restoring = asyncio.create_task(self._restore(), name="spangate.budgets")
+            await asyncio.wait([self._restoring], timeout=patience)
+
+    async def _restore(self) -> None:
+        try:
+            await shared.restore(self.books, self.setting.usage)
+        except SpangateError as error:
+            told = error.detail or error.message
+            log.error("budgets begin anew: what was used before can't be read: %s", told)  # noqa: TRY400 - why is said
 
     def _layer_dropped(self, name: str) -> None:
         self.dropped_layers += 1
@@ -136,13 +188,24 @@ class App:
             detailed=setting.detailed,
             inbound=config.server.inbound_trace or ("trust" if loopback_address(self._host) else "link"),
             opening=setting.usage.opened if setting.usage else None,
+            books=self.books,
+            trouble=self._trouble(),
         )
+
+    def _trouble(self) -> Callable[[], str] | None:
+        """Why budgets can't be kept through a crash just now, where the spool keeps them."""
+        usage = self.setting.usage
+        if usage is None or not isinstance(self.books.ledger, MemoryLedger):
+            return None
+        return lambda: usage.spooling.problem
 
     def _check_reach(self, config: Config) -> None:
         check_reach(self._host, teams=bool(config.settings.teams), everywhere=self.setting.everywhere)
 
     def _load(self) -> Config:
         config = configuration.again(self.config, environ=self.setting.environ, kinds=self.setting.kinds)
+        if config.in_dollars:
+            Pricing.load()
         try:
             self._check_reach(config)
         except ValueError as error:
@@ -156,7 +219,8 @@ class App:
         except ValueError as error:  # a file of a provider's that was good a moment ago
             raise ConfigMistakes([Mistake(str(new.path), 0, 0, "providers", str(error))]) from None
         _tell(old, new)
-        for path in old.needs_restart(new):
+        self.endpoints.waiting = self._began.needs_restart(new)
+        for path in self.endpoints.waiting:
             log.warning("configuration: %s waits for a restart", path)
         self.endpoints.gateway = gateway
         self.endpoints.reload_error = ""
@@ -165,6 +229,8 @@ class App:
             self.setting.measuring.models = models_of(new)
         self.server.limit(new.server)
         log.info("configuration %s is in use", new.version)
+        if self._restoring is None and new.has_budgets:
+            self._restoring = asyncio.get_running_loop().create_task(self._restore(), name="spangate.budgets")
 
     def _rekey(self, config: Config) -> None:
         _tell(self.config, config)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from ..call.call import Caller
 from ..call.errors import CallerFault, Refused
+from .config import DEFAULT_FILE, Config, HeldKey
 
 MAX_KEY = 4096
 
@@ -144,3 +145,22 @@ def check_reach(host: str, *, teams: bool, everywhere: bool) -> None:
             f"{host} is reachable from other machines and there is no team, so anybody could spend your provider's key: "
             "add a team with a key, listen on 127.0.0.1, or say --open"
         )
+
+
+def valid_keys(config: Config, now: datetime) -> list[HeldKey]:
+    """The keys that somebody can call with at this moment."""
+    return [held for held in config.keys if held.key.expires is None or held.key.expires > now]
+
+
+def check_keys(config: Config, now: datetime) -> None:
+    """Teams, and no key that anybody could call with: such a gateway would refuse every call.
+
+    Raises:
+        ValueError: it is so; the words say what to do.
+    """
+    teams = config.settings.teams
+    if not teams or valid_keys(config, now):
+        return
+    file = f" -c {config.path}" if config.path and str(config.path) != DEFAULT_FILE else ""
+    told = "every key has expired" if config.keys else "no team has a key"
+    raise ValueError(f"{told}, so nobody could call: spangate keys new {next(iter(teams))}{file}")

@@ -16,7 +16,8 @@ import msgspec
 from ..call import sse
 from ..call.errors import UpstreamError, UpstreamIncomplete
 from ..call.events import Envelope, Usage, dicts
-from .answers import error_in, finish_of, has_content, provider_error, usage_of
+from ..call.usage import usage_of
+from .answers import error_in, finish_of, has_content, provider_error
 
 _decode = msgspec.json.Decoder().decode
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -19,7 +20,7 @@ import typer
 from .. import __version__
 from .commands import begin, look, set_up
 from .commands.failure import FAILED, INTERRUPTED, UNUSABLE, Failure
-from .mistakes import ConfigMistakes, as_text
+from .mistakes import ConfigMistakes, as_text, did_you_mean
 
 app = typer.Typer(
     name="spangate",
@@ -51,7 +52,7 @@ def spangate(
 for panel, commands in {
     "Begin": (begin.demo, begin.serve),
     "Set up": (set_up.init, set_up.check, set_up.doctor, set_up.connect, set_up.schema),
-    "Look": (look.sql, look.tail, look.explain),
+    "Look": (look.sql, look.tail, look.budgets, look.explain),
 }.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
@@ -88,7 +89,7 @@ def _code(arguments: Sequence[str]) -> int:
         print(as_text(error.mistakes), file=sys.stderr)  # noqa: T201
         return UNUSABLE
     except typer.TyperException as error:
-        told = error.format_message().replace("Value error, ", "")  # nothing if it is help that was wanted, and printed
+        told = _hinted(error.format_message().replace("Value error, ", ""))  # nothing if it is help that was wanted, and printed
         return _say(f"{told} ({_help_of(error)})", error.exit_code) if told else error.exit_code
     except Failure as failure:
         return _say(failure.message, failure.code)
@@ -100,6 +101,12 @@ def _code(arguments: Sequence[str]) -> int:
         return _say(f"{error.filename or 'the system'}: {error.strerror or error}", FAILED)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else FAILED
+
+
+def _hinted(told: str) -> str:
+    """A word that is none of those that an option takes, with the nearest of them."""
+    choice = re.search(r"'([^']*)' is not one of (.*)", told)
+    return told.rstrip(".") + did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2])) if choice else told
 
 
 def _help_of(error: typer.TyperException) -> str:

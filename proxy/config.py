@@ -10,23 +10,24 @@ import hashlib
 import json
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from . import keys_file
+from . import keys_file, rules
 from .checks import check, check_stored
 from .contents import MAX_BYTES, content_of, folder_of
 from .document import Document, Step, path_text, read
 from .kinds import MODEL_PARTS, Kinds
 from .mistakes import ConfigMistakes, Mistake, masked
-from .settings import Key, PolicyRule, Server, Settings
+from .settings import Key, Server, Settings
 from .validation import mistakes_of
 
 DEFAULT_FILE = "spangate.yaml"
-RESTART_PATHS = ("server.host", "server.port", "telemetry", "usage", "prices")
+RESTART_PATHS = ("server.host", "server.port", "telemetry", "usage", "prices", "state")
 
 __all__ = ["Config", "ConfigMistakes", "HeldKey", "Kinds", "Mistake", "from_environment", "load"]
 
@@ -67,8 +68,24 @@ class Config:
 
     def policies_of(self, team: str | None) -> list[tuple[str, BaseModel]]:
         """The policies that hold for a team's calls, outermost first: the defaults around its own. None: an open gateway's caller."""
-        own = self.settings.teams[team].policies if team is not None else []
-        return list(self._unfolded([*self.settings.defaults.policies, *own]))
+        return [(rule.kind, rule.settings) for rule in self.rules_of(team)]
+
+    def rules_of(self, team: str | None) -> list[rules.Placed]:
+        """The same, each with the name of the list that it stands in."""
+        return list(rules.rules_of(self.settings, team))
+
+    @property
+    def in_dollars(self) -> bool:
+        """Whether some budget is in US dollars, so that prices must be known before a call."""
+        return any(getattr(rule, "unit", None) == "usd" for kind, rule in self._all_rules() if kind == "budget")
+
+    @property
+    def has_budgets(self) -> bool:
+        return any(kind == "budget" for kind, _ in self._all_rules())
+
+    def _all_rules(self) -> Iterator[tuple[str, BaseModel]]:
+        for team in (None, *self.settings.teams):
+            yield from self.policies_of(team)
 
     def parts_of(self, model: str) -> list[tuple[str, BaseModel]]:
         """What is set under `models.NAME`, such as its time limits."""
@@ -81,19 +98,12 @@ class Config:
         return own or self.settings.organisation
 
     def needs_restart(self, new: Config) -> list[str]:
-        """The settings that `new` changes and that only a restart brings."""
-        return [path for path in RESTART_PATHS if _at(self.settings, path) != _at(new.settings, path)]
-
-    def _unfolded(self, entries: list[str | PolicyRule]) -> Iterator[tuple[str, BaseModel]]:
-        used: set[str] = set()
-        for entry in entries:
-            if isinstance(entry, str):
-                # A list that the defaults name already holds once: twice would count every call twice.
-                rules = [] if entry in used else self.settings.policies[entry]
-                used.add(entry)
-            else:
-                rules = [entry]
-            yield from ((rule.kind, rule.settings) for rule in rules)
+        """The settings in which `new` differs and that only a restart brings. Of telemetry it matters too whether there is a section:
+        without a word in it, it has metrics counted."""
+        there = ("telemetry" in self.settings.model_fields_set) == ("telemetry" in new.settings.model_fields_set)
+        return [
+            path for path in RESTART_PATHS if _at(self.settings, path) != _at(new.settings, path) or (path == "telemetry" and not there)
+        ]
 
 
 def load(path: Path | str, *, environ: Mapping[str, str], kinds: Kinds | None = None) -> Config:
@@ -236,21 +246,37 @@ def _checked(document: Document, kinds: Kinds, path: Path | None) -> tuple[Setti
     except ValidationError as error:
         # One mistake for a place: an unset variable isn't a bad address too, an address with a password isn't told twice.
         told_of = {mistake.path for mistake in found}
-        raise ConfigMistakes(found + [m for m in mistakes_of(error, document, kinds.schema) if m.path not in told_of]) from None
-    found += _provider_problems(settings, document, path)
+        values = [m for m in mistakes_of(error, document, kinds.schema) if m.path not in told_of]
+        raise ConfigMistakes([*found, *values, *_provider_problems(_sound(plain, kinds), document, path)]) from None
+    found += _provider_problems(settings.providers, document, path)
+    found += rules.problems(settings, document)
     if found:
         raise ConfigMistakes(found)
     return settings, stored
 
 
-def _provider_problems(settings: Settings, document: Document, path: Path | None) -> Iterator[Mistake]:
-    """What a provider finds wrong with files of its own: its settings class may have `problems(folder)`."""
+def _provider_problems(providers: Mapping[str, Any], document: Document, path: Path | None) -> Iterator[Mistake]:
+    """What a provider finds wrong with files of its own: its settings class may have `problems(folder)`, and `file_key`, the key that
+    names the file."""
     folder = folder_of(path) if path else Path()
-    for name, provider in settings.providers.items():
-        problems = getattr(provider, "problems", None)
+    for name, provider in providers.items():
+        problems, key = getattr(provider, "problems", None), getattr(provider, "file_key", "")
         for problem in problems(folder) if problems else ():
-            place: tuple[Step, ...] = ("providers", name)
-            yield Mistake(document.file, *document.place(place, key=True), path_text(place), problem)
+            place: tuple[Step, ...] = ("providers", name, key) if key else ("providers", name)
+            yield Mistake(document.file, *document.place(place, key=not key), path_text(place), problem)
+
+
+def _sound(plain: dict[str, Any], kinds: Kinds) -> dict[str, BaseModel]:
+    """The providers that are right by themselves, of a file that isn't."""
+    found = {}
+    providers = plain.get("providers")
+    for name, entry in providers.items() if isinstance(providers, dict) else ():
+        kind = kinds.providers.get(str(entry.get("kind"))) if isinstance(entry, dict) else None
+        if kind is not None:
+            own = {key: value for key, value in entry.items() if key != "kind" or "kind" in kind.model_fields}
+            with suppress(ValidationError):
+                found[name] = kind.model_validate(own)
+    return found
 
 
 def _keys_path(document: Document, path: Path) -> Path:
@@ -267,6 +293,7 @@ def _held(settings: Settings, stored: keys_file.Read | None) -> Iterator[HeldKey
 
 def _warnings(settings: Settings, document: Document, stored: keys_file.Read | None) -> Iterator[Mistake]:
     yield from stored.warnings if stored else ()
+    yield from rules.doubts(settings, document)
     keyed = {held.team for held in _held(settings, stored)}
     for team in settings.teams:
         if team not in keyed:

@@ -42,6 +42,10 @@ MODEL_OPS: Mapping[str, Op] = {
 }
 
 
+METRICS = "/metrics"
+_NO_METRICS = "No metrics are counted: give spangate.yaml a section `telemetry` (`telemetry: {}` is enough) and restart the gateway."
+
+
 class Running:
     """A model call under way. `reason`: why it was stopped by us, if it was."""
 
@@ -81,20 +85,22 @@ class Endpoints:
         self.house = House()
         self.draining = False
         self.reload_error = ""
+        self.waiting: list[str] = []
         self.running: set[Running] = set()
         self._pages: Mapping[str, Reply] = {
             "/v1/models": pages.models,
             "/v1/key": pages.key,
+            "/admin/budgets": pages.budgets,
             "/healthz": pages.healthz,
             "/readyz": self._readyz,
         }
         if measuring is not None:
-            self._pages = {**self._pages, "/metrics": partial(pages.metrics, measuring)}
+            self._pages = {**self._pages, METRICS: partial(pages.metrics, measuring)}
         self._measuring = measuring
         self._usage = usage
         desk = Desk(usage)
         self._asked: Mapping[str, Reply] = {"/usage/sql": desk.team, "/admin/sql": desk.admin}
-        self._local: Mapping[str, Reply] = {"/admin/sql": desk.local}
+        self._local: Mapping[str, Reply] = {"/admin/sql": desk.local, "/admin/budgets/test": pages.test_webhooks}
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one request. Raises only what means that the client is gone: CancelledError, ConnectionError."""
@@ -108,13 +114,15 @@ class Endpoints:
 
     async def local(self, exchange: Exchange) -> None:
         """Answer a request that came by the socket beside the database: who may open that may ask."""
-        await self._other(exchange, self.gateway, None, self._local)
+        await self._other(exchange, self.gateway, None, self._local, _LOCAL)
 
-    async def _other(self, exchange: Exchange, gateway: Gateway, op: Op | None, asked: Mapping[str, Reply]) -> None:
+    async def _other(
+        self, exchange: Exchange, gateway: Gateway, op: Op | None, asked: Mapping[str, Reply], local: Mapping[str, Reply] | None = None
+    ) -> None:
         visit = _visit(exchange, gateway)
         exchange.extra = {**exchange.extra, "x-request-id": visit.id, "x-spangate-trace-id": visit.trace_hex}
         try:
-            await self._page(exchange, gateway, op, asked)
+            await self._page(exchange, gateway, op, asked, {**self._pages, **(local or {})})
         except SpangateError as error:
             await self._refuse(exchange, error, visit)
         except Exception as error:  # a defect of ours must cost one request, not the connection's silence
@@ -122,14 +130,18 @@ class Endpoints:
                 raise
             await self._refuse(exchange, _defect(error, visit), visit)
 
-    async def _page(self, exchange: Exchange, gateway: Gateway, op: Op | None, asked: Mapping[str, Reply]) -> None:
+    async def _page(
+        self, exchange: Exchange, gateway: Gateway, op: Op | None, asked: Mapping[str, Reply], pages_: Mapping[str, Reply]
+    ) -> None:
         if exchange.method == "OPTIONS" and await pages.preflight(exchange, gateway):
             return
         posted = asked.get(exchange.path)
-        page = posted or self._pages.get(exchange.path)
+        page = posted or pages_.get(exchange.path)
         if page is None:
             page = next((page for start, page in _BELOW.items() if exchange.path.startswith(start) and exchange.path != pages.MODELS), None)
         if page is None and op is None:
+            if exchange.path == METRICS:
+                raise Refused(_NO_METRICS, code="not_found")
             raise Refused(_unknown_path(exchange.path, [*MODEL_OPS, *self._pages, *asked]), code="not_found")
         allowed = ("POST",) if op or posted else ("GET", "HEAD")
         if page is None or exchange.method not in allowed:
@@ -139,7 +151,7 @@ class Endpoints:
         await page(exchange, gateway)
 
     async def _readyz(self, exchange: Exchange, gateway: Gateway) -> None:
-        health = pages.Health(self.draining, self.reload_error, self._usage, self._measuring)
+        health = pages.Health(self.draining, self.reload_error, self._usage, gateway.books.ledger.problem, self._measuring, self.waiting)
         await pages.readyz(exchange, gateway, health)
 
     async def _model_call(self, exchange: Exchange, gateway: Gateway, op: Op) -> None:
@@ -195,9 +207,9 @@ class Endpoints:
         call = wire.call_of(op, body, replace(caller, user=user) if user else caller, labels, seen)
         events = gateway.next_for(caller, call.model)(call)
         if call.head.stream:
-            await answering.stream(call, events, exchange, gateway.config.server.keepalive, lambda: self._end(seen, "completed", 200))
+            await answering.stream(call, events, exchange, gateway.config.server.keepalive, lambda outcome: self._end(seen, outcome, 200))
         else:
-            await answering.whole(call, events, exchange, lambda: self._end(seen, "completed", 200))
+            await answering.whole(call, events, exchange, lambda outcome: self._end(seen, outcome, 200))
 
     async def _fail(self, exchange: Exchange, error: SpangateError, seen: Seen, outcome: Outcome | None = None) -> None:
         """End the call with `error`: as its answer, or as the last event of a stream that has begun."""
@@ -226,6 +238,9 @@ class Endpoints:
         seen.end(outcome, status, code)
         self.recorder.record(seen)
 
+
+_LOCAL: Mapping[str, Reply] = {"/admin/budgets": pages.local_budgets}
+"""Pages that the socket has in place of those that ask for a token."""
 
 _BELOW: Mapping[str, Reply] = {pages.DOCS: pages.error_page, pages.MODELS: pages.model}
 """Pages that answer for all paths that begin so and go on."""

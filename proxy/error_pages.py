@@ -30,7 +30,7 @@ _TEXTS = {
         "Read `message` and `param`: they name the field or header.",
     ),
     "content_blocked": (
-        "A rule found content in the request that must not leave.",
+        "A rule found content in the request that must not leave. No rule of spangate's own does so yet; a plug-in's may.",
         "Take the content out, or ask whoever runs the gateway about the rule.",
     ),
     "invalid_api_key": (

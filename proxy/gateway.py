@@ -7,25 +7,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
-
-from pydantic import BaseModel
 
 from ..call.call import Call, Caller, Target
 from ..call.chain import Next, Policy, chain, in_order
 from ..call.clock import SYSTEM, Clock
-from ..call.errors import model_not_found
+from ..call.errors import Refused, model_not_found
 from ..call.events import Event
 from ..call.rules import fits_glob
 from ..call.seen import Seen
 from ..exporters.observe import Around, Attempt
 from ..policies.access import Access
-from ..policies.terms import terms_of, under
+from ..policies.admission import Admission
+from ..policies.bounds import STAGE, Bound
+from ..policies.charge import Books, books_of
+from ..policies.ledger.memory import MemoryLedger
+from ..policies.meter import Meter
+from ..policies.terms import holds, terms_of, under
 from .callers import Callers, Holder
 from .config import Config
+from .document import path_text
+from .pricing import Pricing
 from .providers.provider import Parts, Provider, ProviderSettings
+from .rules import Placed
 from .upstream import Sender
 
 Inbound = Literal["trust", "link", "ignore"]
@@ -56,9 +62,13 @@ class Gateway:
         everywhere: bool = False,
         detailed: bool = False,
         inbound: Inbound = "trust",
-        opening: Callable[[Seen], None] | None = None,
+        opening: Callable[[Seen, Mapping[str, Any] | None], None] | None = None,
         listing: float = LISTING,
+        books: Books | None = None,
+        trouble: Callable[[], str] | None = None,
     ) -> None:
+        """`books`: what calls hold and have used, which outlives a configuration; its own where none are given. `trouble`: why that
+        can't be kept through a crash just now; empty: it can."""
         self.config = config
         self.clock = clock
         self._listing = listing
@@ -69,12 +79,15 @@ class Gateway:
             name: cast("ProviderSettings", settings).build(Parts(name, client, clock, config.folder))
             for name, settings in config.settings.providers.items()
         }
+        pricing = Pricing(config.settings.prices, {name: provider.place for name, provider in self.providers.items()}, clock)
+        self.books = replace(books or books_of(MemoryLedger(clock=clock), clock=clock), pricing=pricing, opened=opening, trouble=trouble)
         self._everywhere = everywhere
         self.callers = callers_of(config, clock, everywhere=everywhere)
         self._routes = sorted((_route(config, name) for name in config.settings.models), key=_precedence)
         self._exact = {route.pattern: route for route in self._routes}
         self._open_ended = [route for route in self._routes if "*" in route.pattern]
         self._nexts: dict[tuple[str, str], Next] = {}
+        self._bounds: dict[str, list[Bound]] = {}
         self._listed: dict[str, tuple[float, list[str]]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
 
@@ -104,23 +117,63 @@ class Gateway:
         return self._exact.get(model) or next((route for route in self._open_ended if fits_glob(route.pattern, model)), None)
 
     def _build(self, team: str, route: Route) -> Next:
-        names = self._names(team)
-        listed = [("access", self._access(team)), *self.config.policies_of(team or None)]
-        rules = [self._layer(kind, rule, names) for kind, rule in listed if not (isinstance(rule, Access) and rule.everything)]
-        policies = in_order([*rules, *route.policies])
+        bounds = self.bounds_of(team)
+        if not bounds:
+            return self._chain(team, route, [])
+        admission = Admission(
+            bounds, self.books, target_of=partial(_target, route), elsewhere=lambda model: self._inside(team, model, route)
+        )
+        return self._chain(team, route, [admission, self._meter(bounds)])
+
+    def _inside(self, team: str, model: str, asked: Route) -> Next:
+        """Who answers for another model within admission: a downgraded call."""
+        route = self._route_of(model) or asked
+        key = (team, f"inside {route.pattern}")
+        found = self._nexts.get(key)
+        if found is None:
+            found = self._nexts[key] = self._chain(team, route, [self._meter(self.bounds_of(team))], above=STAGE)
+        return found
+
+    def _meter(self, bounds: Iterable[Bound]) -> Meter:
+        return Meter(self.books, [bound for bound in bounds if bound.per == "provider"])
+
+    def _chain(self, team: str, route: Route, more: Iterable[Policy], *, above: int = 0) -> Next:
+        """The onion of a team and route, of the layers above a stage. With `more`, what all its budgets and limits are together."""
+        refusal = partial(self._not_found, team)
+        own = Placed("access", self._access(team), team, ("teams", team, "models", "access"))
+        listed = [own, *self.config.rules_of(team or None)]
+        rules = [
+            self._layer(rule, refusal)
+            for rule in listed
+            if not hasattr(rule.settings, "bounds") and not (isinstance(rule.settings, Access) and rule.settings.everything)
+        ]
+        policies = in_order([*rules, *more, *route.policies, Targeting(route)])
+        policies = [policy for policy in policies if getattr(policy, "stage", 50) > above]
         provider = self.providers[route.provider]
         answer = chain([Attempt(provider.place, self.detailed, self._opening)], provider.answer)
-        return chain([Around(), *policies, partial(_to_target, route)], answer)
+        return chain([Around(), *policies] if not above else policies, answer)
 
-    def _layer(self, kind: str, settings: BaseModel, names: Iterable[str]) -> Policy:
+    @property
+    def needs_state(self) -> bool:
+        """Whether somebody's calls are refused while the counters can't be reached."""
+        bounds = [bound for team in self.config.settings.teams or ("",) for bound in self.bounds_of(team)]
+        return any(bound.on_state_error == "refuse" and not bound.shadow for bound in bounds)
+
+    def bounds_of(self, team: str) -> list[Bound]:
+        """What the team's budgets and limits are to its calls. Made once: two routes share what is known of their counters."""
+        found = self._bounds.get(team)
+        if found is None:
+            found = self._bounds[team] = [bound for rule in self.config.rules_of(team or None) for bound in _bounds(rule)]
+        return found
+
+    def _layer(self, rule: Placed, refusal: Callable[[Call], Refused]) -> Policy:
         """What a policy of the configuration is in the onion, under its terms (`mode`, `when`): what its settings build, or the settings
-        themselves. `names`: the models that the team may use."""
-        if isinstance(settings, Access):
-            settings = settings.naming(names)
+        themselves. `refusal`: in which words the team is refused a model."""
+        settings = rule.settings.refusing(refusal) if isinstance(rule.settings, Access) else rule.settings
         build: Callable[[Clock], Policy] | None = getattr(settings, "build", None)
         layer = build(self.clock) if build is not None else cast("Policy", settings)
         terms = terms_of(settings)
-        return layer if terms.none else under(layer, kind=kind, mode=terms.mode, when=terms.when)
+        return under(layer, kind=rule.kind, mode=terms.mode, when=terms.when, rule=path_text(rule.path[:-1]))
 
     def _access(self, team: str) -> Access:
         """The team's allow-list. Without a list every name of `models` may be asked for."""
@@ -132,8 +185,18 @@ class Gateway:
         return [route.pattern for route in self._routes if "*" not in route.pattern and self._allows(team, route.pattern)]
 
     def _allows(self, team: str, model: str) -> bool:
-        rules = [self._access(team), *(s for _, s in self.config.policies_of(team or None) if isinstance(s, Access))]
-        return all(rule.allows(model) for rule in rules if terms_of(rule).none)  # what holds at times hides nothing
+        return all(rule.allows(model) for rule in self._lists(team) if terms_of(rule).none)  # what holds at times hides nothing
+
+    def _lists(self, team: str) -> list[Access]:
+        return [self._access(team), *(s for _, s in self.config.policies_of(team or None) if isinstance(s, Access))]
+
+    def _not_found(self, team: str, call: Call) -> Refused:
+        """A model that a rule forbids the team: always, in the words for one that nobody knows, or for this call."""
+        names = self._names(team)
+        if not self._allows(team, call.model):
+            return model_not_found(call.model, names)
+        holding = [rule for rule in self._lists(team) if holds(rule, call)]
+        return model_not_found(call.model, [name for name in names if all(rule.allows(name) for rule in holding)], call=True)
 
     async def models(self, caller: Caller) -> list[str]:
         """What `/v1/models` lists: exact names, and for a pattern what its provider's own list holds."""
@@ -185,8 +248,30 @@ class Gateway:
         return {name: route.provider for name, route in routes.items() if route is not None}
 
 
-def _to_target(route: Route, call: Call, next: Next) -> AsyncIterator[Event]:
-    return next(call.to(Target(route.provider, route.model or call.model)))
+def _bounds(rule: Placed) -> Iterable[Bound]:
+    """What a budget or limit is to a call; of any other rule nothing."""
+    settings: Any = rule.settings
+    for bound in settings.bounds(rule.origin) if hasattr(settings, "bounds") else ():
+        bound.rule = path_text(rule.path[:-1])
+        if bound.applies is not None:
+            bound.applies.rule = bound.rule
+        yield bound
+
+
+def _target(route: Route, call: Call) -> Target:
+    return Target(route.provider, route.model or call.model)
+
+
+class Targeting:
+    """Sends calls to the one target of a route. Where there are several to choose from, this is where they are."""
+
+    stage = 50
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+
+    def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
+        return next(call.to(_target(self._route, call)))
 
 
 def _route(config: Config, name: str) -> Route:

@@ -160,8 +160,8 @@ def listed(path: Path, team: str | None = None) -> list[tuple[str, StoredKey]]:
     return [(owner, key) for owner, held in keys.items() if team in (None, owner) for key in held]
 
 
-def revoke(path: Path, team: str, name: str) -> StoredKey:
-    """Take a key out of the file; the gateway refuses it within a second.
+def revoke(path: Path, team: str, name: str, *, teams: Collection[str] = ()) -> StoredKey:
+    """Take a key out of the file; the gateway refuses it within a second. `teams`: those that there are beside those of the file.
 
     Raises:
         KeysFileError: there is no such team or key.
@@ -169,9 +169,9 @@ def revoke(path: Path, team: str, name: str) -> StoredKey:
     """
     with _locked(path):
         keys = load(path).teams
-        _known("team", team, keys)
-        held = keys[team]
-        _known(f"key of team {team}", name, [key.name for key in held])
+        _known("team", team, {*keys, *teams})
+        held = keys.get(team, [])
+        _known("key", name, [key.name for key in held], of=f"team {team} has ")
         kept = [key for key in held if key.name != name]
         # A team without keys goes: an empty list would say the same less clearly.
         _write(path, {owner: left for owner, left in {**keys, team: kept}.items() if left})
@@ -206,11 +206,11 @@ def _warnings(file: str, mode: int) -> list[Mistake]:
     return [Mistake(file, 0, 0, "", told, "warning")]
 
 
-def _known(what: str, word: str, known: Collection[str] | None) -> None:
+def _known(what: str, word: str, known: Collection[str] | None, *, of: str = "") -> None:
     if known is None or word in known:
         return
     hint = did_you_mean(word, known) or (f"; there are: {', '.join(sorted(known)[:10])}" if known else "")
-    raise KeysFileError(f"no {what} {quoted(word)}{hint}")
+    raise KeysFileError(f"{of}no {what} {quoted(word)}{hint}")
 
 
 def _free_name(taken: Collection[str]) -> str:

@@ -24,7 +24,12 @@ PolicyKinds = Mapping[str, type[BaseModel]]
 ProviderKinds = Mapping[str, type[BaseModel]]
 
 OURS = {
-    "spangate.policies": {"access": "..policies.access:Access", "time_limit": "..policies.time_limit:TimeLimit"},
+    "spangate.policies": {
+        "access": "..policies.access:Access",
+        "budget": "..policies.budget:Budget",
+        "rate_limit": "..policies.rate_limit:RateLimit",
+        "time_limit": "..policies.time_limit:TimeLimit",
+    },
     "spangate.providers": {"openai": ".providers.openai:OpenAI", "scripted": ".providers.scripted:Scripted"},
 }
 # Set under models.NAME instead of in a team's list: they concern how a model is reached, not who calls.

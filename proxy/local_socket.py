@@ -1,7 +1,7 @@
 """The Unix socket beside the usage database, by which commands on this machine reach a running gateway. Its mode is the right to ask.
 
 A gateway without it answers its callers as well as any: whatever is in the way is a line of the log, and tried again. Of several
-gateways on one database the socket goes to the one that has the database, for it alone can answer.
+gateways on one database the socket goes to the one that has the database, for it alone can answer: any other lets go of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .settings import Server as Limits
 log = logging.getLogger("spangate.proxy")
 
 LONGEST = 100  # bytes of a path: systems take 104 to 108
-AGAIN = 1.0  # seconds until a socket that couldn't be had is tried again
+AGAIN = 1.0  # seconds between two looks: whether a socket that couldn't be had can be, whether ours is still there, and still ours
 
 
 def socket_path(database: Path) -> Path:
@@ -43,7 +43,8 @@ class _Local:
 
 
 class LocalSocket:
-    """`start`, then `aclose`. `path` is the database's. `elsewhere`: whether another process has that just now, and so a better right."""
+    """`start`, then `aclose`. `path` is the database's. `elsewhere`: whether another process has that just now, and so a better right:
+    then this one lets go, also of what it had. `again`: seconds between two looks at how things are."""
 
     def __init__(
         self,
@@ -55,52 +56,78 @@ class LocalSocket:
         again: float = AGAIN,
     ) -> None:
         self.path = socket_path(path)
-        self._server = Server(_Local(answer), limits)
+        self._answer = answer
+        self._limits = limits
         self._elsewhere = elsewhere
         self._again = again
+        self._server: Server | None = None
         self._made: tuple[int, int] | None = None
         self._told = ""
         self._ending = asyncio.Event()
-        self._trying: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen, if that can be; else as soon as it can."""
-        if not await self._listen():
-            self._trying = asyncio.create_task(self._try_again(), name="spangate.local_socket")
+        """Listen, if that can be; else as soon as it can. And again, should the socket be taken away."""
+        await self._look()
+        self._looking = asyncio.create_task(self._look_on(), name="spangate.local_socket")
 
     async def aclose(self) -> None:
         """Stop, and take away what we made. A second time does nothing."""
         self._ending.set()
-        if self._trying is not None:
-            await asyncio.wait([self._trying])
-        made, self._made = self._made, None
-        if made is None:
-            return
-        with suppress(OSError):
-            if _identity(self.path) == made:  # another gateway may have put its own there
-                self.path.unlink()
-        await self._server.drain(0)
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
+        await self._let_go()
 
-    async def _listen(self) -> bool:
-        """Whether that could be; if not, why is said once."""
-        try:
-            sock, self._made = bound(self.path)
-        except OSError as error:
-            if (told := error.strerror or str(error)) != self._told:
-                self._told = told
-                log.warning("no socket for `spangate sql` and its like: %s: %s", self.path, told)
-            return False
-        await self._server.start_on(sock)
-        if self._told:
-            log.info("`spangate sql` and its like reach this gateway now: %s", self.path)
-        return True
-
-    async def _try_again(self) -> None:
+    async def _look_on(self) -> None:
         while not self._ending.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), self._again)
-            if not self._ending.is_set() and not self._elsewhere() and await self._listen():
-                return
+            if not self._ending.is_set():
+                await self._look()
+
+    async def _look(self) -> None:
+        """Listen or let go, as things are."""
+        if self._elsewhere():
+            self._tell("another gateway has the database")
+            await self._let_go()
+        elif not self._there():
+            await self._let_go()
+            await self._listen()
+
+    def _there(self) -> bool:
+        """Whether we listen, and where callers look for us."""
+        try:
+            return self._server is not None and _identity(self.path) == self._made
+        except OSError:
+            return False
+
+    async def _listen(self) -> None:
+        try:
+            sock, self._made = bound(self.path)
+        except OSError as error:
+            self._tell(error.strerror or str(error))
+            return
+        self._server = Server(_Local(self._answer), self._limits)
+        await self._server.start_on(sock)
+        if self._told:
+            self._told = ""
+            log.info("`spangate sql` and its like reach this gateway now: %s", self.path)
+
+    async def _let_go(self) -> None:
+        ours = self._there()
+        server, self._server = self._server, None
+        if server is None:
+            return
+        if ours:  # another gateway may have put its own there
+            with suppress(OSError):
+                self.path.unlink()
+        await server.drain(0)
+
+    def _tell(self, why: str) -> None:
+        """Why there is no socket, once."""
+        if why != self._told:
+            self._told = why
+            log.warning("no socket for `spangate sql` and its like: %s: %s", self.path, why)
 
 
 def bound(path: Path) -> tuple[socket.socket, tuple[int, int]]:

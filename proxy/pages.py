@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -12,6 +12,7 @@ from ..call.errors import Refused
 from ..exporters.metrics.measuring import Measuring
 from ..exporters.metrics.openmetrics import render
 from ..exporters.usage.recorder import SpoolRecorder
+from . import standings
 from .admin import check_token
 from .callers import loopback_address
 from .error_pages import PAGES, listed
@@ -43,12 +44,29 @@ def _model(name: str, owner: str) -> Mapping[str, Any]:
 
 
 async def key(exchange: Exchange, gateway: Gateway) -> None:
-    """What the key's holder may use and until when."""
+    """What the key's holder may use and until when, and what is left of each limit and budget."""
     caller = gateway.callers.who(exchange.headers, has_body=exchange.has_body)
     holder = gateway.callers.holder(caller)
     expires = holder.expires.isoformat() if holder and holder.expires else None
     told = {"object": "key", "organisation": caller.organisation, "team": caller.team or None, "name": caller.key or None}
-    await _json(exchange, {**told, "expires": expires, "models": await gateway.models(caller), "limits": [], "budgets": []})
+    limits, budgets = await standings.of_key(gateway, caller)
+    await _json(exchange, {**told, "expires": expires, "models": await gateway.models(caller), "limits": limits, "budgets": budgets})
+
+
+async def budgets(exchange: Exchange, gateway: Gateway) -> None:
+    """Every budget, for the admin token."""
+    check_token(exchange, gateway)
+    await local_budgets(exchange, gateway)
+
+
+async def local_budgets(exchange: Exchange, gateway: Gateway) -> None:
+    """Every budget, for whoever got here."""
+    await _json(exchange, {"object": "list", "data": await standings.all_budgets(gateway)})
+
+
+async def test_webhooks(exchange: Exchange, gateway: Gateway) -> None:
+    """Send one request to each webhook of a budget, for whoever got here."""
+    await _json(exchange, {"object": "list", "data": await standings.test_webhooks(gateway)})
 
 
 async def healthz(exchange: Exchange, gateway: Gateway) -> None:
@@ -57,22 +75,29 @@ async def healthz(exchange: Exchange, gateway: Gateway) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What readiness is told from."""
+    """What readiness is told from. `state`: why the shared counters can't be reached; `waiting`: settings that only a restart brings."""
 
     draining: bool = False
     reload_error: str = ""
     usage: SpoolRecorder | None = None
+    state: str = ""
     measuring: Measuring | None = None
+    waiting: Sequence[str] = ()
 
 
 async def readyz(exchange: Exchange, gateway: Gateway, health: Health) -> None:
     """Ready for calls: what an earlier process left in the spool is in the database, and nobody has asked us to stop."""
     usage = health.usage
     replaying = usage is not None and usage.state.phase == "starting"  # a database that can't be had keeps nobody from calling
-    status = "draining" if health.draining else "replaying" if replaying else "ready"
+    refusing = bool(health.state) and gateway.needs_state
+    status = "draining" if health.draining else "state_unavailable" if refusing else "replaying" if replaying else "ready"
     told: dict[str, Any] = {"status": status, "config_version": gateway.config.version}
     if health.reload_error:
         told["config_reload_failed"] = health.reload_error
+    if health.waiting:
+        told["waits_for_restart"] = list(health.waiting)
+    if health.state:
+        told["state"] = f"the shared counters can't be reached: {health.state}"
     if usage is not None:
         told |= _usage(usage)
     if health.measuring is not None and (dropped := health.measuring.dropped()):

@@ -17,6 +17,7 @@ from ..call import sse
 from ..call.call import Call
 from ..call.errors import UpstreamError, UpstreamIncomplete
 from ..call.events import Closed, Delta, Envelope, Event, Opened, Usage, dicts
+from ..call.usage import usage_of
 from . import answers, convert
 from .chunks import Chunks, object_of
 from .coding import KNOWN, Bytes, Inflated, coding_of, whole
@@ -210,7 +211,7 @@ class _Whole(msgspec.Struct, frozen=True):
         return cls(
             id=_text(fields.get("id")),
             model=_text(fields.get("model")),
-            usage=answers.usage_of(fields.get("usage")),
+            usage=usage_of(fields.get("usage")),
             finish=answers.finish_of(choices[0]) if choices else None,
         )
 
@@ -232,7 +233,7 @@ class _OutputDetails(msgspec.Struct):
 
 
 class _Counts(msgspec.Struct):
-    """Usage as a sound provider tells it; what doesn't fit is looked at by answers.usage_of."""
+    """Usage as a sound provider tells it; what doesn't fit is looked at by usage_of."""
 
     prompt_tokens: _Count
     completion_tokens: _Count | None = None

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..call.amounts import show_number, show_seconds, show_size
+from ..call.amounts import show_number, show_quantity, show_seconds, show_share, show_size
 from .kinds import Kinds
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_SHOW = {"time": show_seconds, "size": show_size, "number": show_number}
+_SHOW: Mapping[str, Callable[[Any], str]] = {
+    "time": show_seconds,
+    "size": show_size,
+    "number": show_number,
+    "quantity": show_quantity,
+    "share": show_share,
+}
 
 
 def json_schema(kinds: Kinds | None = None) -> dict[str, Any]:
@@ -23,6 +30,8 @@ def _fitted(place: Any) -> Any:
     if not isinstance(place, dict):
         return place
     fitted = {key: value if key == "default" else _fitted(value) for key, value in place.items()}
+    if isinstance(fitted.get("items"), dict):
+        fitted["items"] = {key: value for key, value in fitted["items"].items() if key != "x-amount"}
     if isinstance(fitted.get("properties"), dict):
         fitted["properties"] = {name: _field(field) for name, field in fitted["properties"].items()}
     return _named(fitted)

@@ -260,7 +260,7 @@ class Answering(Protocol):
 
 
 class Server:
-    """Something that answers, on a port or a socket. `start` or `start_on`, then `drain` once."""
+    """Something that answers, on a port or a socket. `start`, or `bind` and `listen`, or `start_on`; then `drain` once."""
 
     def __init__(self, endpoints: Answering, limits: Limits) -> None:
         self.endpoints = endpoints
@@ -279,9 +279,29 @@ class Server:
         Raises:
             OSError: the address can't be had.
         """
-        self._listener = await asyncio.get_running_loop().create_server(self._begun(), host, port, backlog=1024)
-        self._look_around()
+        address = await self.bind(host, port)
+        await self.listen()
+        return address
+
+    async def bind(self, host: str, port: int) -> Address:
+        """Take the address, which nobody else gets from now on, and answer nobody yet.
+
+        Raises:
+            OSError: it can't be had.
+        """
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._begun(), host, port, backlog=1024, start_serving=False)
         return _address(self._listener.sockets, host)
+
+    async def listen(self) -> None:
+        """Answer at the address that is bound.
+
+        Raises:
+            OSError: another process, which had bound it at the same time, was quicker.
+        """
+        assert self._listener is not None
+        await self._listener.start_serving()
+        self._look_around()
 
     async def start_on(self, sock: socket.socket) -> None:
         """Listen on a Unix socket that is bound."""

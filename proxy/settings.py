@@ -14,7 +14,17 @@ from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
 from ..call.amounts import Duration, Number, Size
 from ..exporters.settings import Telemetry
@@ -251,6 +261,31 @@ class Callers(Section):
     """Which request headers carry it."""
 
 
+def _server_address(value: SecretStr) -> SecretStr:
+    if urlsplit(value.get_secret_value()).scheme not in ("redis", "rediss", "unix"):
+        raise ValueError("must be an address such as redis://127.0.0.1:6379/0")  # never the value, which may hold a password
+    return value
+
+
+class State(Section):
+    """Where budgets and rate limits are counted. A change needs a restart."""
+
+    backend: Literal["memory", "redis"] = "memory"
+    """`memory`: by this gateway alone; `redis`: on a Valkey or Redis server that several gateways share."""
+    url: Annotated[SecretStr, AfterValidator(_server_address)] | None = None
+    """The server of `redis`: redis://, rediss:// or unix://, with host, port and database."""
+    cluster: bool = False
+    """Whether that is a cluster, of which this is one node."""
+    lease: Annotated[Duration, Field(ge=3)] = 15.0
+    """After how long without a sign of life what a gateway held counts as used."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> State:
+        if (self.backend == "redis") != (self.url is not None):
+            raise ValueError("`backend: redis` and `url` belong together")
+        return self
+
+
 class Settings(Section):
     """spangate.yaml."""
 
@@ -276,3 +311,5 @@ class Settings(Section):
     """What models cost where the catalog doesn't know, or knows better; the first that fits counts. A change needs a restart."""
     callers: Callers = Callers()
     """Identity that other tools send along."""
+    state: State = State()
+    """Where budgets and rate limits are counted. A change needs a restart."""

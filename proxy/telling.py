@@ -35,6 +35,8 @@ class Telling:
     @property
     def traces(self) -> str:
         """Where traces go, in words."""
+        if self.otlp.off:
+            return "off (OTEL_SDK_DISABLED is true)"
         if self.exporting is None:
             return "off (set OTEL_EXPORTER_OTLP_ENDPOINT, or telemetry.otlp.endpoint)"
         target = self.otlp.traces.target or self.otlp.logs.target
@@ -76,7 +78,7 @@ def _measuring(config: Config, otlp: OtlpConfig, exporting: Exporting | None, us
         rows=(lambda: {"written": usage.state.moved, "dropped": usage.spooling.lost + usage.state.broken}) if usage else None,
     )
     costs = Costs(config.settings.prices)
-    return measuring(models_of(config), otlp, names=config.settings.telemetry.genai_metrics, sources=sources, cost=costs)
+    return measuring(models_of(config), otlp.exemplary, names=config.settings.telemetry.genai_metrics, sources=sources, cost=costs)
 
 
 def _pushed(otlp: OtlpConfig, counting: Measuring | None, exporting: Exporting | None) -> Recorder | None:

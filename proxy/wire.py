@@ -8,17 +8,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
+
+import msgspec
 
 from ..call.body import Body
 from ..call.call import Call, Caller, Head, Labels, Op
 from ..call.errors import CallerFault
 from ..call.seen import Seen
+from ..policies.output_cap import FIELDS, OWN_FIELDS
 from .callers import Headers
 
 MAX_MODEL = 512
 MAX_READ = 64 << 10  # bytes of a field that is read here: whatever it holds, all others wait meanwhile
+MAX_COMMAS = 8 << 10  # in a list of prompts that is read
 MAX_OPTIONS = 4 << 10  # bytes of stream_options: their names are looked at one by one
 _CONTENT = {"chat": "messages", "completions": "prompt", "embeddings": "input"}
 # What is read of a body: its type, and the type in words.
@@ -26,10 +31,18 @@ _READ: Mapping[str, tuple[type, str]] = {
     "model": (str, "a model's name"),
     "stream": (bool, "true or false"),
     "n": (int, "a whole number"),
+    "best_of": (int, "a whole number"),
     "max_tokens": (int, "a whole number"),
     "max_completion_tokens": (int, "a whole number"),
     "stream_options": (dict, "an object"),
 }
+# What we read, or a policy does, or a server reads in place of it.
+_NAMES = frozenset(_READ) | {
+    "messages", "prompt", "suffix", "input", "instructions", "system", "tools", "functions", "tool_choice", "function_call",
+    "parallel_tool_calls", "web_search_options", "response_format", "text", "options", *OWN_FIELDS,
+}  # fmt: skip
+_LONGEST_NAME = max(map(len, _NAMES))
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _TAG_KEY = re.compile(r"[a-z0-9_.-]{1,32}")
 _HALF_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
@@ -42,8 +55,9 @@ def call_of(op: Op, body: Body, caller: Caller, labels: Labels, seen: Seen) -> C
     """One model call.
 
     Raises:
-        CallerFault: a field that we read has the wrong type, or is missing; it names the field.
+        CallerFault: a field that we read has the wrong type, or is missing, or is spelt in another case; it names the field.
     """
+    _check_names(body)
     given = {name: _given(body, name) for name in _READ.keys() & body.fields.keys()}
     for name, value in given.items():
         if value is not None and type(value) is not _READ[name][0]:  # not isinstance: a bool is no number here
@@ -53,12 +67,20 @@ def call_of(op: Op, body: Body, caller: Caller, labels: Labels, seen: Seen) -> C
     options = given.get("stream_options") or {}
     head = Head(
         stream=given.get("stream") or False,
-        n=max(given.get("n") or 1, 1),
-        output_cap=_output_cap(given),
+        n=max(given.get("n") or 1, given.get("best_of") or 1, 1) * (_prompts(body) if op == "completions" else 1),
+        output_cap=_output_cap(op, given, body),
         usage_frame=options.get("include_usage") is True,
     )
     seen.model, seen.stream = model, head.stream
     return Call(op=op, model=model, body=body, head=head, caller=caller, labels=labels, seen=seen)
+
+
+def _check_names(body: Body) -> None:
+    """Servers written in Go read `Model` as `model`: they would get what no policy has seen."""
+    for name in body.fields.keys() - _NAMES:
+        if len(name) <= _LONGEST_NAME and (meant := name.casefold()) in _NAMES:
+            shown = name.encode("ascii", "backslashreplace").decode("ascii")
+            raise CallerFault(f"'{shown}' must be spelt '{meant}'.", param=shown)
 
 
 def _given(body: Body, name: str) -> Any:
@@ -103,12 +125,26 @@ def _check_content(op: Op, body: Body) -> None:
         raise CallerFault("'messages' must be a list of messages.", param=name)
 
 
-def _output_cap(given: Mapping[str, Any]) -> int | None:
-    caps = [(name, given[name]) for name in ("max_tokens", "max_completion_tokens") if given.get(name) is not None]
-    for name, cap in caps:
-        if cap < 0:
+def _prompts(body: Body) -> int:
+    """How many prompts stand in the list, of texts or of lists of token ids: each is answered by itself. Of a list that is long to read,
+    more than there are if brackets and quotes stand in the texts."""
+    raw = bytes(body.fields["prompt"])
+    if raw[:1] != b"[":
+        return 1
+    lists, quotes = raw.count(b"[") - 1, raw.count(b'"')
+    if (lists or quotes) and raw.count(b",") <= MAX_COMMAS:
+        with suppress(msgspec.DecodeError):  # lone surrogates
+            return max(len(_list(raw)), 1)
+    return max(lists + quotes // 2, 1)
+
+
+def _output_cap(op: Op, given: Mapping[str, Any], body: Body) -> int | None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        if (given.get(name) or 0) < 0:
             raise CallerFault(f"'{name}' must not be negative.", param=name)
-    return max((cap for _, cap in caps), default=None) if caps else None
+    if any(name in body for name in OWN_FIELDS):
+        return None  # a server may go by that one
+    return max([cap for name in FIELDS.get(op, ()) if (cap := given.get(name)) is not None], default=None)
 
 
 def labels_of(headers: Headers, user: Sequence[str], thread: Sequence[str]) -> tuple[str, Labels]:

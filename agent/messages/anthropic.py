@@ -147,7 +147,7 @@ def _message(given: dict[str, Any]) -> Msg:
     listed = ([{"type": "text", "text": content}] if content else []) if is_text else content
     role = "assistant" if given.get("role") == "assistant" else "user"
     kinds = ("text", "thinking", "tool_call") if role == "assistant" else ("text", "data", "tool_result")
-    fields = {name: value for name, value in given.items() if name not in ("role", "content")}
+    fields = rest(given, "role", "content")
     parts = listed if isinstance(listed, list) else []
     extra = {"form": "text" if is_text else "parts", "fields": fields}
     return Msg(role, [_block(part, kinds) for part in parts], role, extra={D: extra})  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from .msg import Msg
 from .turns import Turn, turns
 
 D = "chat"
+REASONING = ("reasoning_content", "reasoning")  # what providers call the thoughts beside an answer; OpenAI has no word for them
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "assistant"}
 _AUDIO = {"audio/wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
 
@@ -205,7 +206,7 @@ def _assistant_in(given: dict[str, Any]) -> Msg | None:
     blocks: list[Block] = []
     extra: dict[str, Any] = {}
     fields = rest(given, "role", "content", "tool_calls", "refusal")
-    thought = [field for field in ("reasoning_content", "reasoning") if isinstance(given.get(field), str) and given[field]]
+    thought = [field for field in REASONING if isinstance(given.get(field), str) and given[field]]
     blocks += [ThinkingBlock(fields.pop(field), extra={D: {"field": field}}) for field in thought]
     content = given.get("content")
     said = _content_in(content)

@@ -24,7 +24,8 @@ def timestamp() -> str:
 
 class ChatUsage(msgspec.Struct):
     """Tokens of one answer, or of several. `cache_input_tokens` and `cache_creation_input_tokens` are part of `input_tokens`,
-    `reasoning_tokens` of `output_tokens`. `source`: who says so; `none` means that nobody does and the zeros mean nothing."""
+    `reasoning_tokens` of `output_tokens`. `source`: who says so; `none` means that nobody does and the zeros mean nothing. `unknown`: the
+    total that nobody told, which stands as 0; of a sum, one that isn't whole."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -32,6 +33,7 @@ class ChatUsage(msgspec.Struct):
     cache_creation_input_tokens: int = 0
     reasoning_tokens: int = 0
     source: Literal["provider", "estimated", "none"] = "provider"
+    unknown: Literal["", "input", "output"] = ""
 
     def __add__(self, other: ChatUsage) -> ChatUsage:
         order = ("provider", "estimated", "none")
@@ -42,6 +44,7 @@ class ChatUsage(msgspec.Struct):
             self.cache_creation_input_tokens + other.cache_creation_input_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             max(self.source, other.source, key=order.index),
+            self.unknown or other.unknown,
         )
 
     @property

@@ -140,7 +140,7 @@ def _message_in(item: dict[str, Any], role: str) -> Msg | None:
         return None
     if as_role == "system" and any(isinstance(block, DataBlock) for block in blocks):
         return None
-    fields = {name: value for name, value in item.items() if name not in ("type", "role", "content")}
+    fields = rest(item, "type", "role", "content")
     form = "text" if isinstance(content, str) else "parts"
     extra = {"form": form, "typed": "type" in item, "role": role, "fields": fields}
     return Msg(as_role, blocks, as_role, extra={D: extra})  # type: ignore[arg-type]

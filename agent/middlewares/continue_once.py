@@ -36,6 +36,8 @@ class ContinueOnceMiddleware(MiddlewareBase):
         whole = number("max_continues", max_continues)
         if whole != int(whole):
             raise ValueError(f"max_continues must be a whole number, not {max_continues!r}")
+        if strange := sorted({str(each) for each in reasons} - {str(each) for each in ReplyFinishedReason}):
+            raise ValueError(f"{strange[0]!r} is no reason to end; reasons are {', '.join(sorted(REASONS))}")
         self._reasons = frozenset(ReplyFinishedReason(each) for each in reasons)
         odd = self._reasons - REASONS
         if odd:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..hooks import MiddlewareBase
 from ..messages.msg import UserMsg
@@ -12,7 +12,7 @@ from .given import number, said_by
 from .harmless import quietly
 
 Position = Literal["append", "prepend", "replace", "last_message"]
-POSITIONS = ("append", "prepend", "replace", "last_message")
+POSITIONS = get_args(Position)
 
 
 class DynamicSystemPromptMiddleware(MiddlewareBase):

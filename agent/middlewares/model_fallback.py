@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,8 @@ from .portable import tools_for
 
 Target = ChatModelBase | Callable[[], Any]
 FallbackOn = tuple[type[BaseException], ...] | Callable[..., Any]
+log = logging.getLogger("spangate.agent")
+
 TOO_LONG = "context_length_exceeded"
 PASSES = (DeadlineExceeded, MiddlewareFault)
 """What no other model can mend."""
@@ -31,7 +34,7 @@ class ModelFallbackMiddleware(MiddlewareBase):
     never after. `cooldown`: seconds in which a model that failed is passed over. If all fail, the last error is raised; its notes name
     the others.
 
-    A gateway falls back by itself, so for a model that asks one this does nothing, unless `behind_gateway`.
+    Fallbacks belong in one place, so for a model that asks a gateway this does nothing, and a warning says so, unless `behind_gateway`.
     """
 
     def __init__(
@@ -55,11 +58,17 @@ class ModelFallbackMiddleware(MiddlewareBase):
         self._cooldown = number("cooldown", cooldown)
         self._behind_gateway = behind_gateway
         self._clock = clock
+        self._told = False
         self._failed_at: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 
     async def on_model_call(self, agent: Any, input_kwargs: dict[str, Any], next_handler: Callable[..., Any]) -> Any:
         first = input_kwargs["current_model"]
         if getattr(first, "takes_reply_labels", False) and not self._behind_gateway:
+            if not self._told:
+                self._told = True
+                log.warning(
+                    "ModelFallbackMiddleware does nothing for %r, which asks a gateway: behind_gateway=True has it fall back", first
+                )
             return await next_handler()
         failures: list[tuple[str, BaseException]] = []
         if not self._cools(first):

@@ -32,7 +32,12 @@ def _unmarked(tool: Mapping[str, Any]) -> dict[str, Any]:
 def estimated_tokens(messages: Iterable[Msg], tools: Iterable[Mapping[str, Any]] = ()) -> int:
     """About how many tokens a request is."""
     said = sum(len(text) for msg in messages for block in msg.content for text in texts_of(block))
-    return (said + sum(len(str(tool)) for tool in tools)) // _CHARACTERS_A_TOKEN + 1
+    return tokens_in(said + sum(len(str(tool)) for tool in tools))
+
+
+def tokens_in(characters: int) -> int:
+    """About how many tokens a text of this length is; never none."""
+    return characters // _CHARACTERS_A_TOKEN + 1
 
 
 def fits(model: ChatModelBase, tokens: int) -> bool:

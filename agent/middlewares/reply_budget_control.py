@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
 from ..errors import LimitReached
 from ..hooks import MiddlewareBase
 from ..messages.msg import ChatUsage
@@ -12,7 +14,7 @@ from ..models.response import ChatResponse
 from ..settings import ToolChoice
 from ..structured import STRUCTURED
 from .given import number
-from .portable import estimated_tokens
+from .portable import estimated_tokens, tokens_in
 from .watched import watched
 
 HINT = (
@@ -116,7 +118,16 @@ class _Count:
         usage = self._usage
         if (whole is not None and whole.stop) or (usage is None and whole is None and not self._said):
             return  # nobody has answered anything
-        if usage is None or usage.source == "none":
-            usage = ChatUsage(estimated_tokens(self._asked["messages"], self._asked["tools"]), self._said // 4 + 1)
+        if usage is None or usage.source == "none" or usage.unknown:
+            usage = self._estimated(usage)
             self._kept["usage_estimated"] = True
         self._kept["used"] = self._kept.get("used", 0.0) + self._budget.cost(usage)
+
+    def _estimated(self, usage: ChatUsage | None) -> ChatUsage:
+        """What nobody told, in place of it."""
+        if usage is not None and usage.unknown == "output":
+            return replace(usage, output_tokens=tokens_in(self._said), source="estimated", unknown="")
+        asked = estimated_tokens(self._asked["messages"], self._asked["tools"])
+        if usage is not None and usage.unknown == "input":
+            return replace(usage, input_tokens=asked, source="estimated", unknown="")
+        return ChatUsage(asked, tokens_in(self._said), source="estimated")

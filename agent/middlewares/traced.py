@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
-from opentelemetry.trace import Span, Status, StatusCode, Tracer
+from opentelemetry.trace import NonRecordingSpan, Span, Status, StatusCode, Tracer
 
 from ...call.errors import SpangateError, UpstreamError
 from ...exporters import semconv
@@ -23,7 +23,7 @@ from ..settings import ReplyFinishedReason
 from ..structured import STRUCTURED
 from ..tools.chunks import ToolResponse
 from ..tools.threads import in_thread
-from .harmless import harmless, quietly
+from .harmless import attempted, harmless, quietly
 from .traced_content import Content
 from .traced_metrics import Measures
 
@@ -127,6 +127,12 @@ class Telling(NamedTuple):
     content: Content
 
 
+def begun(tracer: Tracer, operation: str, name: str, begins: Said, **options: Any) -> Span:
+    """A span; where none can be begun, one that tells nothing and stands for the caller's."""
+    nothing: Span = NonRecordingSpan(trace.get_current_span().get_span_context())
+    return attempted(nothing, tracer.start_span, f"{operation} {name}" if name else operation, attributes=begins, **options)
+
+
 class _Ending:
     """A span that ends once, and what is measured when it does."""
 
@@ -143,7 +149,11 @@ class _Ending:
         if self.content and self.span.is_recording():
             said, _ = await quietly(self._written(write, what))
             if said:
-                self.span.set_attribute(name, said)
+                self._set(name, said)
+
+    @harmless
+    def _set(self, name: str, said: str) -> None:
+        self.span.set_attribute(name, said)
 
     async def _written(self, write: Callable[..., str], what: Sequence[Any]) -> str:
         said: str = await in_thread(write, *what) if self.content.is_slow else write(*what)
@@ -158,7 +168,7 @@ class _Ending:
     def end(self) -> None:
         if self.span.is_recording():
             self._last()
-        self.span.end()
+        self._over()
         if self.measures is not None:
             self._measured(self.measures, time.monotonic() - self._began)
 
@@ -170,6 +180,10 @@ class _Ending:
             self.span.set_attribute(semconv.ERROR_TYPE, self._error)
             self.span.set_status(Status(StatusCode.ERROR))
         self.span.set_attributes(self._said())
+
+    @harmless
+    def _over(self) -> None:
+        self.span.end()
 
     def _said(self) -> Said:
         return {}
@@ -223,12 +237,9 @@ class ReplySpan(_Ending):
         self._tools += 1
         if event.tool_call_id in self.traced:
             return
-        span = self._telling.tracer.start_span(
-            f"{semconv.EXECUTE_TOOL} {name}",
-            trace.set_span_in_context(self.span),
-            attributes=tool_begins(self._agent, event.tool_call_id, name, self.conversation),
-            start_time=began,
-        )
+        begins = tool_begins(self._agent, event.tool_call_id, name, self.conversation)
+        inside = trace.set_span_in_context(self.span)
+        span = begun(self._telling.tracer, semconv.EXECUTE_TOOL, name, begins, context=inside, start_time=began)
         told = ToolSpan(self._telling, span, self._agent, name)
         told.gave(event.state, event.metadata)
         told.end()
@@ -349,6 +360,7 @@ class ToolSpan(_Ending):
         self.gave(response.state, response.metadata)
         await self.write(semconv.GEN_AI_TOOL_CALL_RESULT, lambda: self.content.result(response.text))
 
+    @harmless
     def gave(self, state: ToolResultState, metadata: Mapping[str, Any]) -> None:
         self._cancelled = state is ToolResultState.INTERRUPTED
         if state is ToolResultState.DENIED:
@@ -371,5 +383,5 @@ def _used(usage: ChatUsage) -> Said:
         semconv.GEN_AI_USAGE_CACHE_WRITE_INPUT_TOKENS: usage.cache_creation_input_tokens,
         semconv.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens,
     }
-    always = (semconv.GEN_AI_USAGE_INPUT_TOKENS, semconv.GEN_AI_USAGE_OUTPUT_TOKENS)
-    return {name: value for name, value in said.items() if value or name in always}
+    totals = {semconv.GEN_AI_USAGE_INPUT_TOKENS: "input", semconv.GEN_AI_USAGE_OUTPUT_TOKENS: "output"}
+    return {name: value for name, value in said.items() if value or totals.get(name, usage.unknown) != usage.unknown}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -15,7 +15,7 @@ from ..messages.blocks import Base64Source, Block, DataBlock, HintBlock, TextBlo
 from ..messages.msg import Msg
 
 Capture = Literal["none", "metadata", "full", "redacted"]
-CAPTURES = ("none", "metadata", "full", "redacted")
+CAPTURES = get_args(Capture)
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _ON_SPANS = {"SPAN_ONLY", "SPAN_AND_EVENT"}
 
@@ -67,7 +67,7 @@ class Content:
         """`gen_ai.tool.call.arguments`."""
         if self._redact is None:
             return "" if self.kind == "metadata" else cut(text, self.limit)
-        said = self._leaves(_json(text))
+        said = self._leaves(self._value(text))
         return cut(said if isinstance(said, str) else json.dumps(said, ensure_ascii=False), self.limit)
 
     def result(self, text: str) -> str:
@@ -105,7 +105,7 @@ class Content:
             return {"length": len(text)}
         if self._redact is None and len(text) > self.limit:
             return {"arguments": cut(text, self.limit)}
-        said = self._leaves(_json(text))
+        said = self._leaves(self._value(text))
         written = said if isinstance(said, str) else json.dumps(said)
         return {"arguments": said if len(written) <= self.limit else cut(written, self.limit)}
 
@@ -113,27 +113,27 @@ class Content:
         # Redacted first: half of a secret is not found any more.
         return cut(text if self._redact is None else self._redact(text), self.limit)
 
+    def _value(self, text: str) -> Any:
+        """The value that this text is, or the text."""
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            # What is escaped in it, nobody finds who looks for secrets.
+            return "" if self._redact is not None and "\\" in text else text
+
     def _leaves(self, value: Any) -> Any:
-        """A JSON value with each of its texts redacted."""
+        """A JSON value with each of its texts redacted, names too."""
         if self._redact is None:
             return value
         if isinstance(value, str):
             return self._redact(value)
         if isinstance(value, list):
             return [self._leaves(each) for each in value]
-        return {name: self._leaves(each) for name, each in value.items()} if isinstance(value, dict) else value
+        return {self._redact(name): self._leaves(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
-
-
-def _json(text: str) -> Any:
-    """The value that this text is, or the text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _written(value: Any) -> str:

@@ -5,22 +5,18 @@ has. What stands on a metric is bounded: no id, no user, no name that a model ma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from opentelemetry import context as otel
 from opentelemetry.context import Context
 from opentelemetry.metrics import Counter, Histogram, Meter
 
 from ...exporters import semconv
-from ...exporters.semconv import Instrument
+from ...exporters.semconv import GenaiNames, Instrument
 from ..messages.msg import ChatUsage
 from .harmless import harmless
 
-GenaiNames = Literal["legacy", "v0_1", "both"]
-GENAI_NAMES = ("legacy", "v0_1", "both")
 Labels = Mapping[str, Any]
-
-
 _KEY = otel.create_key("spangate-measures")
 
 
@@ -60,10 +56,15 @@ class Measures:
     def usage(self, labels: Labels, usage: ChatUsage | None, error: str) -> None:
         """What one request used; None: nobody told."""
         if usage is not None and usage.source != "none":
-            if self._tokens is not None:
-                self._tokens.record(usage.input_tokens, {**labels, semconv.GEN_AI_TOKEN_TYPE: semconv.TOKEN_INPUT})
-                self._tokens.record(usage.output_tokens, {**labels, semconv.GEN_AI_TOKEN_TYPE: semconv.TOKEN_OUTPUT})
-            for instrument, tokens in ((self._inputs, usage.input_tokens), (self._outputs, usage.output_tokens)):
+            totals = (
+                (semconv.TOKEN_INPUT, self._inputs, usage.input_tokens),
+                (semconv.TOKEN_OUTPUT, self._outputs, usage.output_tokens),
+            )
+            for kind, instrument, tokens in totals:
+                if kind == usage.unknown:
+                    continue
+                if self._tokens is not None:
+                    self._tokens.record(tokens, {**labels, semconv.GEN_AI_TOKEN_TYPE: kind})
                 if instrument is not None:
                     instrument.record(tokens, {**labels, **_failed(error)})
         for number, (counter, tokens) in enumerate(zip(self._counters, _figures(usage), strict=False)):

@@ -14,23 +14,27 @@ from typing import Any, ClassVar
 from opentelemetry import context as otel
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
-from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import NoOpTracer, SpanKind, TracerProvider
+from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
+from opentelemetry.trace import NoOpTracer, NoOpTracerProvider, SpanKind, Tracer, TracerProvider
 
 from ... import __version__
 from ...exporters import semconv
+from ...exporters.semconv import GENAI_NAMES, GenaiNames
 from ..events import AgentEvent
 from ..hooks import MiddlewareBase
 from ..messages.msg import Msg
 from ..models.response import ChatResponse, ModelStream
 from ..tools.chunks import ToolResponse
 from .given import number, said_by
-from .traced import ChatSpan, ReplySpan, Telling, ToolSpan, chat_begins, reply_begins, tool_begins
+from .harmless import attempted, quietly
+from .traced import ChatSpan, ReplySpan, Telling, ToolSpan, begun, chat_begins, reply_begins, tool_begins
 from .traced_content import Capture, Content, Redact
-from .traced_metrics import GENAI_NAMES, GenaiNames, Measures, measuring
+from .traced_metrics import Measures, measuring
 from .watched import Watched, Watcher, watched
 
 _END = object()
+_NO_SPANS: TracerProvider = NoOpTracerProvider()
+_NO_METRICS: MeterProvider = NoOpMeterProvider()
 _API = ("opentelemetry.trace", "opentelemetry.metrics")
 
 
@@ -75,8 +79,8 @@ class TracingMiddleware(MiddlewareBase):
     def _telling(self) -> Telling | None:
         """None where nobody takes spans, or metrics."""
         given, measured = self._providers
-        traces = given or trace.get_tracer_provider()
-        meters = measured or metrics.get_meter_provider()
+        traces = given or attempted(_NO_SPANS, trace.get_tracer_provider)
+        meters = measured or attempted(_NO_METRICS, metrics.get_meter_provider)
         known, also_known, telling = self._known
         if traces is not known or meters is not also_known:
             telling = self._found(traces, meters)
@@ -88,9 +92,14 @@ class TracingMiddleware(MiddlewareBase):
         takes_spans, takes_metrics = (not type(each).__module__.startswith(_API) for each in (traces, meters))
         if not (takes_spans or takes_metrics):
             return None
-        tracer = traces.get_tracer(semconv.SCOPE_AGENT, __version__) if takes_spans else NoOpTracer()
-        measures = Measures(meters.get_meter(semconv.SCOPE_AGENT, __version__), self._names) if takes_metrics else None
+        tracer: Tracer = NoOpTracer()
+        if takes_spans:
+            tracer = attempted(tracer, traces.get_tracer, semconv.SCOPE_AGENT, __version__)
+        measures = attempted(None, self._measures, meters) if takes_metrics else None
         return Telling(tracer, measures, self._content)
+
+    def _measures(self, meters: MeterProvider) -> Measures | None:
+        return Measures(meters.get_meter(semconv.SCOPE_AGENT, __version__), self._names)
 
     def takes_part(self) -> bool:
         return self._telling() is not None
@@ -107,8 +116,8 @@ class TracingMiddleware(MiddlewareBase):
     ) -> AsyncGenerator[AgentEvent | Msg, None]:
         conversation = agent.thread_id if agent.has_thread else ""
         if self._conversation_id_fn is not None:
-            conversation = str(await said_by(self._conversation_id_fn, agent) or "")
-        span = telling.tracer.start_span(_named(semconv.INVOKE_AGENT, agent.name), attributes=reply_begins(agent, conversation))
+            conversation = (await quietly(_said(self._conversation_id_fn, agent)))[0] or ""
+        span = begun(telling.tracer, semconv.INVOKE_AGENT, agent.name, reply_begins(agent, conversation))
         told = ReplySpan(telling, span, agent, conversation)
         inside = measuring(otel.set_value(self._key, told, trace.set_span_in_context(span)), telling.measures)
         try:
@@ -135,8 +144,8 @@ class TracingMiddleware(MiddlewareBase):
 
     async def _model_call(self, telling: Telling, agent: Any, input_kwargs: dict[str, Any], next_handler: Callable[..., Any]) -> Any:
         model = input_kwargs["current_model"]
-        begins = chat_begins(agent, model, self._conversation())
-        span = telling.tracer.start_span(_named(semconv.CHAT, model.model), kind=SpanKind.CLIENT, attributes=begins)
+        begins: dict[str, Any] = attempted({}, chat_begins, agent, model, self._conversation())
+        span = begun(telling.tracer, semconv.CHAT, model.model, begins, kind=SpanKind.CLIENT)
         told, inside = ChatSpan(telling, span, model, begins), trace.set_span_in_context(span)
 
         async def asking(**changed: Any) -> Any:
@@ -159,7 +168,7 @@ class TracingMiddleware(MiddlewareBase):
         if isinstance(reply, ReplySpan):
             reply.traced.add(call.id)
         begins = tool_begins(agent, call.id, call.name, self._conversation())
-        span = telling.tracer.start_span(_named(semconv.EXECUTE_TOOL, call.name), attributes=begins)
+        span = begun(telling.tracer, semconv.EXECUTE_TOOL, call.name, begins)
         told, inside = ToolSpan(telling, span, agent, call.name), trace.set_span_in_context(span)
         try:
             await told.asked(call)
@@ -212,5 +221,5 @@ async def _within(inside: Context, next_handler: Callable[..., Any], **changed: 
         otel.detach(token)
 
 
-def _named(operation: str, name: str) -> str:
-    return f"{operation} {name}" if name else operation
+async def _said(function: Callable[..., Any], agent: Any) -> str:
+    return str(await said_by(function, agent) or "")

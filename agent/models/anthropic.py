@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...call import sse
-from ...call.errors import ProviderFault, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
+from ...call.errors import ProviderFault, UpstreamIncomplete, UpstreamTimeout
 from ...call.events import dicts
 from ..asking import asking
 from ..errors import InvalidInput
@@ -17,7 +17,7 @@ from ..messages.anthropic import to_anthropic, tools_of
 from ..messages.blocks import Block, ForeignBlock, TextBlock, ThinkingBlock, ToolCallBlock, new_id
 from ..messages.msg import ChatUsage, Msg
 from ..settings import ToolChoice
-from .base import ChatModelBase, Tools
+from .base import ChatModelBase, Tools, unreachable
 from .chunks import words_of
 from .labels import is_vendor, reply_headers
 from .openai import fault
@@ -155,7 +155,7 @@ async def _reached(waiting: Any) -> Any:
     except TimeoutError as error:
         raise UpstreamTimeout("The model took too long to answer.", limit="total") from error
     except ClientConnectorError as error:
-        raise UpstreamUnreachable("The model could not be reached.", detail=str(error)) from error
+        raise unreachable(f"http://{error.host}:{error.port}", error) from error
     except ClientError as error:
         raise UpstreamIncomplete("The model's answer stopped before its end.", detail=str(error)) from error
 

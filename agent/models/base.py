@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
+from ...call.errors import UpstreamUnreachable
 from ..messages.msg import Msg, as_messages
 from ..settings import ToolChoice
 from .response import Answer, primed
 
 Tools = Sequence[Mapping[str, Any]]
+
+
+def unreachable(address: str, error: Exception) -> UpstreamUnreachable:
+    """No connection to `address`, of which host and port are said."""
+    place = urlsplit(address).netloc.rpartition("@")[2]
+    return UpstreamUnreachable(f"The model at {place} could not be reached.", detail=str(error))
 
 
 class ChatModelBase:
@@ -51,7 +59,7 @@ class ChatModelBase:
 
     @property
     def takes_reply_labels(self) -> bool:
-        """It asks a gateway of ours, which wants to know the reply, and which retries and falls back by itself."""
+        """It asks a gateway of ours, which wants to know the reply, and to which retries and fallbacks are left."""
         return False
 
     @property

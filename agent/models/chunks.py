@@ -8,12 +8,13 @@ from typing import Any
 
 from ...call.events import Usage, dicts
 from ...call.parts import CallParts
+from ...call.usage import usage_of
 from ..messages.blocks import Block, TextBlock, ThinkingBlock, ToolCallBlock, new_id
+from ..messages.chat import REASONING
 from ..messages.msg import ChatUsage
 from ..settings import FinishedReason
 from .response import ChatResponse, Gathered
 
-REASONING = ("reasoning_content", "reasoning")
 _KNOWN = {"role", "content", "refusal", "tool_calls", "function_call", *REASONING}
 
 
@@ -34,9 +35,9 @@ class ChatPieces:
     def add(self, chunk: Mapping[str, Any]) -> ChatResponse | None:
         """The piece that this chunk (or whole completion) brings, if it says anything."""
         self.model = words_of(chunk, "model") or self.model
-        usage = chunk.get("usage")
-        if isinstance(usage, Mapping):
-            self.usage = usage_of(usage)
+        usage = usage_of(chunk.get("usage"))
+        if usage is not None and (not usage.unknown or self.usage is None):  # half of it takes nothing from the whole
+            self.usage = chat_usage(usage)
         blocks: list[Block] = []
         for choice in dicts(chunk.get("choices")):
             if choice.get("index", 0) != 0:
@@ -105,23 +106,6 @@ def words_of(said: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def usage_of(usage: Mapping[str, Any]) -> ChatUsage:
-    """Usage as OpenAI writes it. What makes no sense counts as nothing."""
-    input_details, output_details = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    return ChatUsage(
-        _count(usage, "prompt_tokens"),
-        _count(usage, "completion_tokens"),
-        _count(input_details, "cached_tokens"),
-        _count(input_details, "cache_write_tokens"),
-        _count(output_details, "reasoning_tokens"),
-    )
-
-
-def _count(figures: Any, name: str) -> int:
-    value = figures.get(name) if isinstance(figures, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
-
-
 def proxy_usage(usage: ChatUsage | None) -> Usage | None:
     """The agent's words for usage in the proxy's."""
     if usage is None or usage.source == "none":
@@ -133,6 +117,7 @@ def proxy_usage(usage: ChatUsage | None) -> Usage | None:
         usage.cache_creation_input_tokens,
         usage.reasoning_tokens,
         usage.source,
+        usage.unknown,
     )
 
 
@@ -140,4 +125,4 @@ def chat_usage(usage: Usage | None) -> ChatUsage | None:
     """The proxy's words for usage in the agent's."""
     if usage is None:
         return None
-    return ChatUsage(usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning, usage.source)
+    return ChatUsage(usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning, usage.source, usage.unknown)

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...call.errors import ProviderFault, Refused, SpangateError, UpstreamError, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
+from ...call.errors import ProviderFault, Refused, SpangateError, UpstreamError, UpstreamIncomplete, UpstreamTimeout
 from ..asking import asking
 from ..errors import InvalidInput
+from ..messages.chat import REASONING
 from ..messages.msg import Msg
 from ..settings import ToolChoice
-from .base import ChatModelBase, Tools
-from .chunks import REASONING, ChatPieces
+from .base import ChatModelBase, Tools, unreachable
+from .chunks import ChatPieces
 from .labels import is_vendor, reply_headers
 from .response import ChatResponse
 
@@ -79,7 +80,7 @@ class OpenAIChatModel(ChatModelBase):
     ) -> AsyncGenerator[ChatResponse, None]:
         pieces = ChatPieces(self.model)
         body = self._body(messages, tools, tool_choice, settings)
-        answer = await _asked(self.client.chat.completions.create(**body))
+        answer = await _asked(self.client.chat.completions.create(**body), self.address)
         if not self.stream:
             pieces.add(_said(answer))
             if pieces.finish is None:
@@ -88,7 +89,7 @@ class OpenAIChatModel(ChatModelBase):
             return
         try:
             while True:
-                chunk = await _asked(anext(answer, None))
+                chunk = await _asked(anext(answer, None), self.address)
                 if chunk is None:
                     break
                 piece = pieces.add(_said(chunk))
@@ -124,8 +125,8 @@ def _said(given: Any) -> Mapping[str, Any]:
     return said
 
 
-async def _asked(waiting: Any) -> Any:
-    """What the client gives, or its error in our words.
+async def _asked(waiting: Any, address: str) -> Any:
+    """What the client gives, or its error in our words. `address`: whom it asks.
 
     Raises:
         SpangateError: what went wrong, and whether another try may help.
@@ -137,7 +138,7 @@ async def _asked(waiting: Any) -> Any:
     except APITimeoutError as error:
         raise UpstreamTimeout("The model took too long to answer.", limit="total", detail=str(error)) from error
     except APIConnectionError as error:
-        raise UpstreamUnreachable("The model could not be reached.", detail=str(error)) from error
+        raise unreachable(address, error) from error
     except APIStatusError as error:
         headers = {name: value for name, value in error.response.headers.items() if name.lower().startswith("retry-after")}
         raise fault(error.status_code, error.body, error.message, headers) from error

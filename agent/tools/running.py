@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
-from ..errors import is_cancelled
 from ..messages.blocks import DataBlock, TextBlock
 from .chunks import ToolChunk, weight
+from .threads import Clock, clock_now
 from .tool import ToolBase
 
+logger = logging.getLogger(__name__)
 MOST = 1 << 24
 """Characters that a tool may give piece by piece; none that a model reads is as long."""
-_TURN = 64  # pieces after which the loop turns, if the tool itself never waits
+GRACE = 1.0
+"""Seconds that a tool has to end once it is stopped; then nobody waits for it any more."""
 
 
 class ToolTimeout(TimeoutError):
@@ -27,57 +31,137 @@ class ToolOverflow(RuntimeError):
 
 
 class ToolExit(RuntimeError):
-    """A tool meant to end more than itself: it raised SystemExit, or a cancellation that nobody had asked for."""
+    """A tool meant to end more than itself: it raised what is no `Exception`, or a cancellation that nobody had asked for."""
 
 
 async def ran(tool: ToolBase, kwargs: Mapping[str, Any]) -> AsyncGenerator[ToolChunk, None]:
     """The pieces of a tool's result, layers and all.
 
     Raises:
-        ToolTimeout: its time was up. A thread can't be stopped, so what a plain function was doing may still go on.
+        ToolTimeout: its time was up, or no thread was free. A thread can't be stopped, so what a plain function was doing may still go on.
         ToolOverflow: it gave too much.
         ToolExit: it would have ended the reply, or the program.
     """
-    pieces = tool.stream(**kwargs)
-    ends = None if tool.time_limit is None else asyncio.get_running_loop().time() + tool.time_limit
-    given = size = 0
-    try:
-        while (piece := await _next(tool, pieces, ends)) is not None:
-            given += 1
-            if given % _TURN == 0:
-                await asyncio.sleep(0)
+    size = 0
+    async with aclosing(_Run(tool, tool.stream(**kwargs))) as run:
+        while (piece := await run.next()) is not None:
             if size > MOST:
                 raise ToolOverflow(f"{tool.name} gave more than {MOST} characters and was stopped.")
             size += sum(map(weight, piece.content))
             yield piece
-    finally:
-        await pieces.aclose()
 
 
-async def _next(tool: ToolBase, pieces: AsyncGenerator[ToolChunk, None], ends: float | None) -> ToolChunk | None:
-    # Set anew for each piece: no time limit is held while the outside has its turn.
-    limit = asyncio.timeout_at(ends)
-    try:
-        async with limit:
-            piece = await anext(pieces, None)
-    except TimeoutError:
-        if not limit.expired():
+Turn = asyncio.Future[tuple[ToolChunk | None, BaseException | None]]
+_left: set[asyncio.Task[None]] = set()
+"""Tools that were stopped and go on: a task that nobody holds may vanish."""
+
+
+class _Run:
+    """One run of a tool in a task of its own, which goes on by one piece whenever one is asked for. A tool that doesn't let itself be
+    cancelled keeps that task, and not the reply."""
+
+    def __init__(self, tool: ToolBase, pieces: AsyncGenerator[ToolChunk, None]) -> None:
+        self._tool, self._pieces = tool, pieces
+        self._clock = None if tool.time_limit is None else Clock(tool.time_limit)
+        self._turns: asyncio.Queue[Turn | None] = asyncio.Queue()
+        self._turn: Turn | None = None
+        self._is_left = False
+        self._task = asyncio.create_task(self._serve())
+
+    async def next(self) -> ToolChunk | None:
+        """None after the last."""
+        turn: Turn = asyncio.get_running_loop().create_future()
+        self._turn = turn
+        self._turns.put_nowait(turn)
+        if self._clock is None:
+            piece, error = await turn
+        else:
+            # Looked at anew: the clock stands still while the tool waits for a thread. Nothing stops a tool while the outside has its turn.
+            while not turn.done() and (left := self._clock.left()) > 0:
+                await asyncio.wait((turn,), timeout=left)
+            if not turn.done():
+                raise await self._late(self._clock)
+            piece, error = turn.result()
+            # Who never waits is never interrupted.
+            if piece is not None and self._clock.left() <= 0:
+                raise await self._late(self._clock)
+        if error is not None:
+            raise error
+        return piece
+
+    async def _late(self, clock: Clock) -> ToolTimeout:
+        if clock.is_queueing:
+            return ToolTimeout(f"{self._tool.name} found no free thread within {clock.limit:g} seconds.")
+        await self.aclose()
+        does = "does not let itself be stopped" if self._is_left else "was stopped"
+        return ToolTimeout(f"{self._tool.name} took longer than {clock.limit:g} seconds and {does}.")
+
+    async def _serve(self) -> None:
+        clock_now.set(self._clock)
+        try:
+            while (turn := await self._turns.get()) is not None:
+                piece, error = await self._piece(turn)
+                if not turn.done():
+                    turn.set_result((piece, error))
+                if piece is None:
+                    return
+        finally:
+            await self._pieces.aclose()
+
+    async def _piece(self, turn: Turn) -> tuple[ToolChunk | None, BaseException | None]:
+        name = self._tool.name
+        try:
+            return await anext(self._pieces, None), None
+        except KeyboardInterrupt:
             raise
-        raise _late(tool) from None
-    except asyncio.CancelledError as error:
-        if is_cancelled():
-            raise
-        raise ToolExit(f"{tool.name} was cancelled by something that it waited for.") from error
-    except SystemExit as error:
-        raise ToolExit(f"{tool.name} tried to end the program.") from error
-    # Who never waits is never interrupted.
-    if ends is not None and piece is not None and asyncio.get_running_loop().time() > ends:
-        raise _late(tool)
-    return piece
+        except asyncio.CancelledError as error:
+            if turn.done():  # it was we who cancelled
+                raise
+            return None, _exit(f"{name} was cancelled by something that it waited for.", error)
+        except SystemExit as error:
+            return None, _exit(f"{name} tried to end the program.", error)
+        except Exception as error:  # noqa: BLE001 - it is raised again, where it is waited for
+            return None, error
+        except BaseException as error:  # noqa: BLE001 - the same
+            return None, _exit(f"{name} raised {type(error).__name__}.", error)
+
+    async def aclose(self) -> None:
+        """The tool is closed where it stands, or cancelled if it is at work. Whoever is cancelled meanwhile waits no longer."""
+        if self._task.done() or self._is_left:
+            return
+        is_at_work = self._turn is not None and (self._turn.cancelled() or self._turn.cancel())
+        if is_at_work:
+            self._task.cancel()
+        self._turns.put_nowait(None)
+        try:
+            await asyncio.wait((self._task,), timeout=GRACE)
+        finally:
+            if self._task.done():
+                _silently(self._task)
+            else:
+                self._leave(is_cancelled=is_at_work)
+
+    def _leave(self, *, is_cancelled: bool) -> None:
+        self._is_left = True
+        _left.difference_update([each for each in _left if each.get_loop().is_closed()])
+        _left.add(self._task)
+        self._task.add_done_callback(_left.discard)
+        self._task.add_done_callback(_silently)
+        if not is_cancelled:
+            self._task.cancel()
+        logger.warning("%s does not end and is no longer waited for; there are %d such tools", self._tool.name, len(_left))
 
 
-def _late(tool: ToolBase) -> ToolTimeout:
-    return ToolTimeout(f"{tool.name} took longer than {tool.time_limit:g} seconds and was stopped.")
+def _silently(task: asyncio.Task[None]) -> None:
+    """Nobody waits for how it ended."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.warning("a tool failed to close: %s", type(error).__name__)
+
+
+def _exit(words: str, cause: BaseException) -> ToolExit:
+    error = ToolExit(words)
+    error.__cause__ = cause
+    return error
 
 
 def cut(content: Sequence[TextBlock | DataBlock], limit: int, data_limit: int) -> tuple[list[TextBlock | DataBlock], int]:

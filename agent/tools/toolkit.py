@@ -41,8 +41,11 @@ class Toolkit:
         """One tool more.
 
         Raises:
+            TypeError: it is no tool.
             ValueError: there is one of this name.
         """
+        if isinstance(tool, type) or not (isinstance(tool, ToolBase) or callable(tool)):
+            raise TypeError(f"{tool!r:.80} is no tool: give a function, or an instance of ToolBase.")
         made = tool if isinstance(tool, ToolBase) else FunctionTool(tool)
         if not made.name:
             raise ValueError(f"{type(made).__name__} has no name; set `name`.")

@@ -7,15 +7,14 @@ since attempts that failed belong there too.
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import msgspec
 
 from .. import semconv
+from ..semconv import GenaiNames
 from .batches import Batch, Taking
 from .metrics import Buckets, Labels, Metrics, Sum, Table
-
-GenaiNames: TypeAlias = Literal["legacy", "v0_1", "both"]
 
 INFERENCE: Final = frozenset({"chat", "text_completion", "generate_content"})
 """Operations that the names of v0.1.0 are for. Others keep those before it."""

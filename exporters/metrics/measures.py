@@ -12,11 +12,13 @@ from typing import Any, Final, TypeAlias
 from ...call.notes import Note
 from ...call.seen import Attempt, Seen
 from .. import semconv
+from ..semconv import GenaiNames
 from ..traces import decisions, outcomes
 from ..traces.attempts import operation_of
 from ..traces.spans import ended_at
 from .batches import Mark
-from .families import AttemptKind, AttemptSeries, CallKind, CallSeries, Families, GenaiNames
+from .bounds import BoundSeries
+from .families import AttemptKind, AttemptSeries, CallKind, CallSeries, Families
 from .metrics import Labels, Metrics
 from .model_names import ModelNames
 
@@ -44,6 +46,7 @@ class Measures:
     ) -> None:
         self.models = models
         self._families = Families(metrics, names)
+        self._bounds = BoundSeries(metrics)
         self._exemplars = exemplars
         self._cost = cost
         self._attempts: dict[tuple[Any, ...], AttemptSeries] = {}
@@ -71,6 +74,7 @@ class Measures:
         for note in seen.notes if len(seen.notes) else ():
             if note.name == "stream.malformed":
                 self._families.malformed.series(((semconv.DEPLOYMENT_NAME, seen.provider),)).add(note.figures["events"], mark)
+            self._bounds.tell(note, mark)
             self._decided(note, mark)
 
     def _measure_call(self, seen: Seen, route: str, error: str, elapsed: float, mark: Mark | None) -> None:

@@ -5,16 +5,15 @@ it fails a call: what can't be measured is counted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from ...call.seen import Seen
 from ..alone import alone
 from ..gathered import Gathered
-from ..otlp.config import Exemplars, OtlpConfig
-from ..otlp.pace import Pace
-from .families import GenaiNames
+from ..pace import Pace
+from ..semconv import GenaiNames
 from .measures import Cost, Measures
 from .metrics import Metric, Metrics
 from .model_names import ModelNames
@@ -84,16 +83,14 @@ class Measuring:
 
 def measuring(
     models: ModelNames,
-    config: OtlpConfig,
+    exemplars: Callable[[Seen], bool],
     *,
     names: GenaiNames = "both",
     sources: Sources | None = None,
     cost: Cost | None = None,
     now: Callable[[], int] = time.time_ns,
 ) -> Measuring:
-    """The recorder that counts, with instruments of its own. Its exemplars are of calls whose spans are sent, unless `config` says
-    otherwise."""
-    which: Mapping[Exemplars, Callable[[Seen], bool]] = {"always_on": lambda _: True, "always_off": lambda _: False}
+    """The recorder that counts, with instruments of its own. `exemplars`: whether a call may be one."""
     metrics = Metrics(now=now)
-    measures = Measures(metrics, models, names=names, exemplars=which.get(config.exemplars, config.sampling.keeps), cost=cost)
+    measures = Measures(metrics, models, names=names, exemplars=exemplars, cost=cost)
     return Measuring(metrics, measures, sources)

@@ -22,10 +22,10 @@ from typing import Final
 
 import msgspec
 
-from ..otlp.attributes import text as clean
-from ..otlp.pace import Pace
+from ..pace import Pace
 from ..record import Scalar
 from ..semconv import Instrument
+from ..utf8 import text as clean
 from .metrics import Exemplar, Labels, Metric, Point, Spread
 
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"

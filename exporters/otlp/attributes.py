@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..record import Begun, Shared, Value
+from ..utf8 import text
 from . import protobuf
 from .protobuf import counted, double, varint
 
@@ -24,20 +25,8 @@ WIDEST: Final = 1024  # bits of an integer that is still written out in decimal
 INT64: Final = 2**63
 
 
-def text(value: str, limit: int | None = None) -> bytes:
-    """UTF-8 without lone surrogates and NUL, of at most `limit` characters."""
-    if limit is not None and len(value) > limit:
-        value = value[:limit]
-    if "\0" in value:
-        value = value.replace("\0", "\ufffd")
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-
-
 class Pairs:
-    """Encodes attributes, their text at most `length` characters long (None: no limit). Belongs to one thread.
+    """Encodes attributes, their text at most `length` characters long (None: no limit). For one thread at a time.
 
     The memos are one for each class of values, since True, 1 and 1.0 are one key of a dict.
     """

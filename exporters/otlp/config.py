@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast, get_args
 
+from ...call.seen import Seen
 from .. import settings
 from ..settings import Protocol, Telemetry
 from . import sampling
@@ -62,8 +63,8 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class OtlpConfig:
-    """All of it. `told`: what is wrong with the variables, a line each. `queue` is in calls, `batch` in spans, `delay` in seconds;
-    `interval`, in seconds too, is how often metrics go out."""
+    """All of it. `off`: OTEL_SDK_DISABLED says so. `told`: what is wrong with the variables, a line each. `queue` is in calls, `batch` in
+    spans, `delay` in seconds; `interval`, in seconds too, is how often metrics go out."""
 
     traces: Signal = Signal()
     logs: Signal = Signal()
@@ -78,7 +79,14 @@ class OtlpConfig:
     temporality: Temporality = "cumulative"
     exemplars: Exemplars = "trace_based"
     propagators: frozenset[str] = frozenset({"tracecontext", "baggage"})
+    off: bool = False
     told: tuple[str, ...] = ()
+
+    def exemplary(self, seen: Seen) -> bool:
+        """Whether metrics may point to this call: those do whose spans are sent, unless a variable says otherwise."""
+        if self.exemplars == "trace_based":
+            return self.sampling.keeps(seen)
+        return self.exemplars == "always_on"
 
 
 def read(telemetry: Telemetry, environ: Mapping[str, str]) -> OtlpConfig:
@@ -104,7 +112,8 @@ def read(telemetry: Telemetry, environ: Mapping[str, str]) -> OtlpConfig:
         temporality=cast("Temporality", variables.word(f"{PREFIX}METRICS_TEMPORALITY_PREFERENCE", get_args(Temporality))),
         exemplars=cast("Exemplars", variables.word("OTEL_METRICS_EXEMPLAR_FILTER", get_args(Exemplars))),
         propagators=frozenset(variables.words("OTEL_PROPAGATORS", "tracecontext,baggage", PROPAGATORS)),
-        told=tuple(variables.told),
+        off=off,
+        told=tuple(dict.fromkeys(variables.told)),  # of all signals once
     )
 
 

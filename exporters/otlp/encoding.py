@@ -1,4 +1,4 @@
-"""Records → OTLP, and what of OpenTelemetry's SDK it takes to send them: the one file that imports it, when it is first needed.
+"""Records → OTLP, and from OpenTelemetry's SDK the resource that stands over them; the SDK is imported when that is first asked for.
 
 The three signals have one frame: a resource, a scope, and what belongs to it. `frame` makes it for whatever messages it is given, so
 that metrics come in the same way as spans and log events. Every message is encoded with its length before it.
@@ -18,8 +18,9 @@ import msgspec
 from ... import __version__
 from .. import semconv
 from ..record import Link, LogRecord, Resource, Scope, Span, SpanEvent
+from ..utf8 import text
 from . import protobuf
-from .attributes import NAME, Pairs, keep, text
+from .attributes import NAME, Pairs, keep
 from .protobuf import counted, uint64, varint
 
 log = logging.getLogger("spangate.exporters")
@@ -48,7 +49,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Encoder:
-    """Records → messages of OTLP. Belongs to one thread: it remembers the attributes that repeat."""
+    """Records → messages of OTLP. For one thread at a time: it remembers the attributes that repeat."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()

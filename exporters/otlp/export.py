@@ -18,13 +18,13 @@ from ...call.seen import Seen
 from .. import semconv
 from ..alone import alone
 from ..gathered import TOGETHER, Gathered
+from ..pace import Pace
 from ..record import INTERNAL, Resource, Span
 from ..traces.spans import logs_of, spans_of
 from . import encoding
 from .config import Name, OtlpConfig, Target
 from .http import Reason, Result
 from .outlet import PATIENCE, Counts, Outlet, end, sender_of
-from .pace import Pace
 from .printed import Printed
 
 WAKE: Final = 160  # calls that are not left until the next round

@@ -110,6 +110,7 @@ class GrpcSender:
 
     def __init__(self, target: Target, name: Name) -> None:
         logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter").setLevel(logging.CRITICAL)  # we say it, and more seldom
+        # Certificates are told by variables alone (OTEL_EXPORTER_OTLP_CERTIFICATE and its like), which the SDK reads by itself.
         self._exporter = _EXPORTERS[name](
             endpoint=target.endpoint,
             insecure=True if target.insecure else None,

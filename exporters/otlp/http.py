@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import io
 import random
 import socket
 import ssl
@@ -18,7 +19,8 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from typing import Final, Literal, Protocol
+from functools import partial
+from typing import Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -106,7 +108,7 @@ class HttpSender:
         """One request, and how long the collector asks to wait. A kept connection may have been closed by its other side: once more."""
         kept = self._connection is not None
         try:
-            return self._exchange(body, max(until - self._now(), 0.001))
+            return self._exchange(body, lambda: max(until - self._now(), 0.001))
         except TimeoutError:
             self._drop()
             return Result("timeout", "no answer in time"), 0.0
@@ -114,8 +116,9 @@ class HttpSender:
             self._drop()
             return self._try(body, until) if kept and not self._closing.is_set() else (Result("unreachable", type(error).__name__), 0.0)
 
-    def _exchange(self, body: bytes, seconds: float) -> tuple[Result, float]:
-        connection = self._connected(seconds)
+    def _exchange(self, body: bytes, left: Callable[[], float]) -> tuple[Result, float]:
+        connection = self._connected(left())
+        connection.response_class = partial(_answer, left)  # type: ignore[assignment]
         connection.request("POST", self._path, body, self._headers)
         answer = connection.getresponse()
         self.heard = {name.lower(): value for name, value in answer.getheaders()}
@@ -157,6 +160,34 @@ class HttpSender:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+class _Within(io.RawIOBase):
+    """What a socket receives in the seconds that are `left`: its own time limit would begin anew with each byte that drips in."""
+
+    def __init__(self, sock: socket.socket, left: Callable[[], float]) -> None:
+        self._sock = sock
+        self._left = left
+        self._received = sock.makefile("rb", buffering=0)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """All that HTTPResponse wants of a socket."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(self._left())
+        return self._received.readinto(buffer)
+
+    def close(self) -> None:
+        self._received.close()
+        super().close()
+
+
+def _answer(left: Callable[[], float], sock: Any, *args: Any, **kwargs: Any) -> http.client.HTTPResponse:
+    return http.client.HTTPResponse(_Within(sock, left), *args, **kwargs)  # type: ignore[arg-type]
 
 
 def _compressed(body: bytes, how: str) -> bytes:

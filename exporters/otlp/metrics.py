@@ -17,13 +17,14 @@ from ...call.seen import Seen
 from ..alone import alone
 from ..metrics.measuring import Measuring
 from ..metrics.metrics import Exemplar, Labels, Metric, Point, Spread
+from ..pace import Pace
 from ..record import Resource
 from ..semconv import Instrument
+from ..utf8 import text
 from . import encoding, protobuf
-from .attributes import NAME, Pairs, text
+from .attributes import NAME, Pairs
 from .config import OtlpConfig, Temporality
 from .outlet import PATIENCE, Counts, Outlet, end, sender_of
-from .pace import Pace
 from .printed import Printed
 from .protobuf import counted, double, packed_double, packed_uint64, uint64
 

@@ -1,5 +1,5 @@
-"""Protobuf's wire format, by hand: varints, tags, fields. What the fields of OTLP are called stands in attributes.py, otlp.py and
-whoever else encodes a message.
+"""Protobuf's wire format, by hand: varints, tags, fields. The fields of OTLP stand in encoding.py, attributes.py and metrics.py,
+which encode its messages.
 
 A tag is `number << 3 | wire type`, written as bytes by `tag()`. A message, a string and packed numbers have the same form: a length,
 then so many bytes.

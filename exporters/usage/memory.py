@@ -7,9 +7,10 @@ checkpoint that fails takes the database along until it is opened again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from threading import Lock
+from threading import Condition
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ QUESTIONS = "256MiB"  # what people's questions may take together
 HELD = "288MiB"  # the limit if they hold all that, and rows wait in memory beside it
 ROOM = "320MiB"  # the limit while rows are written: questions that hold all that is theirs don't hold up rows
 LEAST = "1MiB"  # less than what it can't do without
+PARTING = 1.0  # seconds in which questions may end before the database is closed all the same
+BETWEEN = 0.05  # seconds between two interruptions of one question: it may have been between two statements
 
 SETTINGS: Mapping[str, Any] = {
     "memory_limit": QUESTIONS,
@@ -34,11 +37,12 @@ SETTINGS: Mapping[str, Any] = {
 
 
 class Memory:
-    """`rows` around whatever the writer does, `question` around what people ask, in any thread."""
+    """`rows` around whatever the writer does, `question` around what people ask, in any thread. `close` ends it."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = Condition()
         self._at_work = 0
+        self._asking: list[DuckDBPyConnection] = []
 
     @property
     def idle(self) -> bool:
@@ -73,22 +77,47 @@ class Memory:
         """
         with self._lock:
             cursor = connection.cursor()
+            self._asking.append(cursor)
             self._at_work += 1
         try:
             yield cursor
         finally:
-            cursor.close()
-            self._answered(connection)
+            self._answered(connection, cursor)
 
-    def _answered(self, connection: DuckDBPyConnection) -> None:
+    def close(self, connection: DuckDBPyConnection) -> None:
+        """Let go of the database. Questions are interrupted first: as long as one has a cursor, whoever opens the path gets this very
+        database again, also where another file lies there by now.
+
+        Raises:
+            duckdb.Error: it is broken.
+        """
+        until = time.monotonic() + PARTING
+        with self._lock:
+            while self._asking and (left := until - time.monotonic()) > 0:
+                for cursor in self._asking:
+                    _interrupt(cursor)
+                self._lock.wait(min(left, BETWEEN))
+            connection.close()
+
+    def _answered(self, connection: DuckDBPyConnection, cursor: DuckDBPyConnection) -> None:
         import duckdb
 
         with self._lock:
+            self._asking = [each for each in self._asking if each is not cursor]
+            cursor.close()
             self._at_work -= 1
+            self._lock.notify_all()
             # Closed or broken meanwhile: its memory goes with it. A cursor of its own: the writer's may be within a transaction.
             if not self._at_work:
                 with suppress(duckdb.ConnectionException, duckdb.FatalException), closing(connection.cursor()) as fresh:
                     _give_back(fresh)
+
+
+def _interrupt(cursor: DuckDBPyConnection) -> None:
+    import duckdb
+
+    with suppress(duckdb.Error):  # whoever asked has closed it
+        cursor.interrupt()
 
 
 def _give_back(connection: DuckDBPyConnection) -> None:

@@ -1,7 +1,7 @@
 """What became of a call, as rows: what each attempt used, what that cost, and how both are known. Runs in the usage writer's thread.
 
-A provider's word counts where it gave one. Where it gave none, or none that makes sense, bytes ÷ 4 stand for tokens, and the row says
-so. The figures of a call are the sums of its attempts'.
+A provider's word counts where it gave one. Where it gave none, or none that makes sense, bytes ÷ 4 stand for tokens, or the deltas of a
+stream where they are more, and the row says so. The figures of a call are the sums of its attempts'.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...call.events import Usage
+from ...call.spoken import tokens_of
 from .. import semconv
 from ..traces.decisions import REFUSED
 from .arrow import Batch, Column
+from .budgets import Budgets
 from .prices import DEAREST, Prices, Rates
 from .schema import TABLES, Columns
 from .spool_lines import Closing, Noted, Opening, Spent, Tried
 
-BYTES_A_TOKEN = 4
 MOST = 2**31  # tokens of one answer: no figure beyond is believed
 MILLION = 10**6
 
@@ -62,6 +63,7 @@ class Rows:
         self.attempts: list[Row] = []
         self.decisions: list[Row] = []
         self.batches = {table: _batch(columns) for table, columns in TABLES.items()}
+        self.budgets = Budgets()
         self.unfit: Exception | None = None
 
     def __len__(self) -> int:
@@ -93,7 +95,8 @@ class Rows:
         outcome = (call.status, call.outcome, call.error_code)
         first = None if call.first is None else round(call.first * 1e6) / 1e3
         times = (duration / 1e3, first, round(_overhead(call) * 1e6) / 1e3, len(call.attempts), call.config_version)
-        self.calls.append(head + _who(call) + outcome + _figures(bills) + times)
+        weighted = self.budgets.settled(call.organisation, call.notes) if call.notes else None
+        self.calls.append(head + _who(call) + outcome + _figures(bills, weighted) + times)
         for note in call.notes:
             self.decisions.append(_decision_row(call, note))
 
@@ -103,8 +106,10 @@ class Rows:
 
     def add_interrupted(self, call: Opening) -> None:
         """A call that was under way when the gateway died: what it held counts as used."""
-        held = {name: tokens for name, tokens in (call.holds or {}).items() if isinstance(tokens, int)}
-        spent = Spent(held.get("input", _estimate(call.request_bytes)), held.get("output", 0), source="estimated")
+        holds = call.holds or {}
+        self.budgets.held(call.organisation, holds)
+        held = {name: tokens for name, tokens in holds.items() if isinstance(tokens, int)}
+        spent = Spent(held.get("input", tokens_of(call.request_bytes)), held.get("output", 0), source="estimated")
         bill = self._priced(call, call.started, spent)
         self.calls.append(
             (
@@ -160,13 +165,13 @@ def _who(call: Closing | Opening) -> Row:
     )  # fmt: skip
 
 
-def _figures(bills: list[Bill]) -> Row:
-    """Tokens, usage_source, cost and cost_source of a call."""
+def _figures(bills: list[Bill], weighted: int | None = None) -> Row:
+    """Tokens, usage_source, cost and cost_source of a call. `weighted`: its tokens by the weights of a budget, in millionths."""
     if not bills:
         return (*_NOTHING, "none", None, "")
     bill = bills[0] if len(bills) == 1 else _sum(bills)
     known = (bill.source, bill.cost, bill.cost_source)
-    return bill.tokens + known
+    return (bill.tokens if weighted is None else (*bill.tokens[:5], weighted)) + known
 
 
 def _sum(bills: list[Bill]) -> Bill:
@@ -189,8 +194,8 @@ def _spent(call: Closing, tried: Tried) -> Spent | None:
         return spent
     if spent is None and not _reached(tried):
         return None
-    said = 0 if call.op == "embeddings" else _estimate(tried.answer_bytes)
-    asked = _estimate(call.request_bytes)
+    said = 0 if call.op == "embeddings" else tokens_of(tried.answer_bytes, tried.content_deltas)
+    asked = tokens_of(call.request_bytes)
     if spent is None:
         return Spent(asked, said, source="estimated")
     if spent.unknown == "input":
@@ -210,10 +215,6 @@ def _reached(tried: Tried) -> bool:
 def _error(tried: Tried) -> str:
     """The word of its span. A line that an earlier version has left holds our error code."""
     return semconv.FAILURES.get(tried.error_type, tried.error_type)
-
-
-def _estimate(size: int) -> int:
-    return -(-size // BYTES_A_TOKEN)
 
 
 def _believed(count: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .arrow import Kind
+from .budgets import TABLE as BUDGETS_TABLE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -115,19 +116,24 @@ FROM {{calls}} GROUP BY organisation, team ORDER BY organisation, team""",
 SELECT model, provider, target_model, {_SUMS},
     avg(duration_ms) AS mean_duration_ms, avg(first_token_ms) AS mean_first_token_ms, avg(overhead_ms) AS mean_overhead_ms
 FROM {{calls}} GROUP BY model, provider, target_model ORDER BY model, provider, target_model""",
-    # What this month comes to if each day that is left is like the last seven.
+    # What this month comes to if each day that is left is like the last seven. Where no call was there is nothing to pay: 0.
     "spend_forecast": f"""
-WITH spent AS (
-    SELECT organisation, team,
-        coalesce(sum(cost) FILTER (started_at >= date_trunc('month', {_NOW})), 0) AS cost,
-        coalesce(sum(weighted_tokens) FILTER (started_at >= date_trunc('month', {_NOW})), 0) AS weighted_tokens,
-        coalesce(sum(cost) FILTER (started_at >= {_NOW} - INTERVAL 7 DAY), 0) / least(7, greatest(1,
-            date_diff('hour', min(started_at), {_NOW}) / 24)) AS daily_cost
+WITH recent AS (
+    SELECT *, started_at >= date_trunc('month', {_NOW}) AS of_month, started_at >= {_NOW} - INTERVAL 7 DAY AS of_week
     FROM {{calls}} WHERE started_at >= least(date_trunc('month', {_NOW}), {_NOW} - INTERVAL 7 DAY)
-    GROUP BY organisation, team
+), spent AS (
+    SELECT organisation, team,
+        coalesce(sum(cost) FILTER (of_month), CASE WHEN count(*) FILTER (of_month AND cost_source = 'unpriced') = 0 THEN 0 END) AS cost,
+        coalesce(sum(weighted_tokens) FILTER (of_month), 0) AS weighted_tokens,
+        coalesce(sum(cost) FILTER (of_week), CASE WHEN count(*) FILTER (of_week AND cost_source = 'unpriced') = 0 THEN 0 END)
+            / least(7, greatest(1, date_diff('hour', min(started_at), {_NOW}) / 24)) AS daily_cost,
+        count(*) FILTER (usage_source = 'estimated') AS estimated_calls,
+        count(*) FILTER (cost_source = 'unpriced') AS unpriced_calls
+    FROM recent GROUP BY organisation, team
 )
 SELECT organisation, team, date_trunc('month', {_NOW})::DATE AS month, cost, weighted_tokens, daily_cost,
-    cost + daily_cost * (date_diff('second', {_NOW}, date_trunc('month', {_NOW}) + INTERVAL 1 MONTH) / 86400) AS forecast_cost
+    cost + daily_cost * (date_diff('second', {_NOW}, date_trunc('month', {_NOW}) + INTERVAL 1 MONTH) / 86400) AS forecast_cost,
+    estimated_calls, unpriced_calls
 FROM spent ORDER BY organisation, team""",
 }
 
@@ -147,6 +153,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "CREATE TABLE {catalog}.spool.segments (name VARCHAR, upto BIGINT)",
         "CREATE TABLE {catalog}.spool.opened (instance VARCHAR, id VARCHAR, line BLOB)",
     ),
+    (BUDGETS_TABLE,),
 )
 
 

@@ -89,7 +89,7 @@ class Spool:
                 written = os.write(self._fd, line)
                 self._size += written
                 if written != len(line):
-                    self._take_back(written)
+                    self._write_rest(line, written)
             except OSError as error:
                 self._lose(error, end=end)
                 return
@@ -108,17 +108,27 @@ class Spool:
             raise OSError(f"it holds {self._most} bytes (usage.max_spool) that the database has not taken yet")
         self._begin()
 
-    def _take_back(self, written: int) -> None:
-        """
+    def _write_rest(self, line: bytes, written: int) -> None:
+        """What didn't fit is tried again: only then the system says why, and it need not be a full disk.
+
         Raises:
-            OSError: always; the disk is full.
+            OSError: that; the piece of the line that was written is taken back.
         """
+        try:
+            while written < len(line):
+                more = os.write(self._fd, line[written:])
+                self._size += more
+                written += more
+        except OSError:
+            self._take_back(written)
+            raise
+
+    def _take_back(self, written: int) -> None:
         try:
             os.ftruncate(self._fd, self._size - written)
             self._size -= written
         except OSError:
             self._retire()  # at the end of a segment a piece is no line
-        raise OSError("No space left on device")
 
     def _begin(self) -> None:
         """

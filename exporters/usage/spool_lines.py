@@ -52,6 +52,7 @@ class Tried(msgspec.Struct, array_like=True, frozen=True, gc=False):
     system: str
     address: str
     answer_bytes: int
+    content_deltas: int = 0
 
 
 class Noted(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -161,7 +162,7 @@ def _tried(attempt: Attempt) -> tuple[Any, ...]:
     return (
         attempt.number, attempt.provider, attempt.target_model, attempt.span_id, attempt.started_ns,
         duration if duration > 0 else 0.0, attempt.reason, attempt.status, attempt.outcome, attempt_error(attempt), _spent(attempt.usage),
-        attempt.upstream_request_id, attempt.system, attempt.address, attempt.answer_bytes,
+        attempt.upstream_request_id, attempt.system, attempt.address, attempt.answer_bytes, attempt.content_deltas,
     )  # fmt: skip
 
 

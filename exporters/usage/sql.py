@@ -37,7 +37,7 @@ LARGEST = 32 * 2**20  # bytes of text in an answer, about
 AT_ONCE = 2  # queries that run; others wait
 
 PARSER: dict[str, Any] = {"threads": "1", "memory_limit": "64MiB", "enable_external_access": "false"}
-NAMES = frozenset({*TABLES, *VIEWS})
+NAMES = frozenset({*TABLES, "budgets", *VIEWS})
 _TEAM = re.compile(r"[A-Za-z0-9_.-]{0,64}")  # empty: the callers of a gateway without teams
 _FENCE = f"LIMIT (SELECT {2**62})"  # a plain number is optimized away
 
@@ -150,6 +150,8 @@ class _Running:
             self._owner.check(self._sql)
             return self._run(began, rows)
         except duckdb.InterruptException:
+            if not self._stopped:
+                raise _unavailable("it is being opened again") from None
             raise CallerFault(f"This SQL was stopped after {seconds:g} seconds.", param="sql") from None
         except duckdb.OutOfMemoryException:
             raise CallerFault("This SQL needs more memory than it may have.", param="sql") from None
@@ -226,10 +228,13 @@ def team_views(database: str, team: str) -> list[str]:
     tables = f'"{database.replace(chr(34), chr(34) * 2)}".main'
     own = f"team = '{team}'"  # of _TEAM's characters
     ids = f"(SELECT id FROM {tables}.calls WHERE {own})"
+    within = " OR ".join(f"starts_with(scope, '{per}:{team}/')" for per in ("key", "user", "thread", "reply")) if team else "false"
+    tagged = f"(starts_with(scope, 'tag:') AND starts_with(split_part(scope, ':', 3), '{team}/'))" if team else "false"
     return [
         f"CREATE TEMP VIEW calls AS SELECT * FROM {tables}.calls WHERE {own} {_FENCE}",
         f"CREATE TEMP VIEW attempts AS SELECT * FROM {tables}.attempts WHERE call_id IN {ids} {_FENCE}",
         f"CREATE TEMP VIEW decisions AS SELECT * FROM {tables}.decisions WHERE call_id IN {ids} {_FENCE}",
+        f"CREATE TEMP VIEW budgets AS SELECT * FROM {tables}.budgets WHERE scope = 'team:{team}' OR {within} OR {tagged} {_FENCE}",
         *view_statements("temp.main.calls", "CREATE TEMP VIEW"),
     ]
 

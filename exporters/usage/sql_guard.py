@@ -84,6 +84,8 @@ _PATHS = _set(
     "json_value"
 )
 
+_ASKING = _set("DESC DESCRIBE PRAGMA SHOW SUMMARIZE")  # what people ask first, who don't know the columns
+
 _decode = msgspec.json.Decoder().decode
 
 
@@ -97,7 +99,15 @@ def check(parser: DuckDBPyConnection, sql: str, tables: Collection[str]) -> None
         raise refused(f"it is longer than {LONGEST} characters")
     if not _is_text(sql):
         raise refused("it holds half of a character")
+    if _first_word(sql) in _ASKING:
+        raise refused(
+            "one SELECT is allowed, and nothing else; docs/usage.md tells the columns of every table, FROM calls LIMIT 1 those of one"
+        )
     _Guard(tables).statement(_tree(parser, sql))
+
+
+def _first_word(sql: str) -> str:
+    return next(iter(sql.split(maxsplit=1)), "").rstrip(";").upper()
 
 
 def refused(why: str) -> CallerFault:

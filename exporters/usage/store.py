@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from . import schema
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 WORN = 1_000_000  # calls that one handle writes: it remembers where it put each few thousand, in 14 MiB by then
 FORGET = 5000  # rows that one transaction of retention deletes
+OPENING = 1.0  # seconds for which a question waits for a database that is being opened again
 
 _HOLDER = re.compile(r"PID (\d+)")
 
@@ -70,6 +72,7 @@ class Store:
         self._file: tuple[int, int] | None = None
         self._connection: DuckDBPyConnection | None = None
         self._memory = Memory()
+        self._ready = Event()
         self._written = 0
 
     @property
@@ -88,6 +91,13 @@ class Store:
             Locked: another process has it.
             Trouble: it can't be opened.
         """
+        try:
+            self._open()
+        except Unfit as error:  # there are no rows yet that it could be about
+            raise Trouble(str(error)) from error
+        self._ready.set()
+
+    def _open(self) -> None:
         import duckdb
 
         try:
@@ -109,7 +119,8 @@ class Store:
             try:
                 migrate(self._connection)
                 self._spool = f"{schema.catalog_of(self._connection)}.spool"
-                self._connection.execute("SET lock_configuration = true")
+                if not _is_locked(self._connection):  # it is, where a question has kept it open
+                    self._connection.execute("SET lock_configuration = true")
             except NewerDatabase as error:
                 self.close()
                 raise Trouble(str(error)) from None
@@ -119,12 +130,13 @@ class Store:
 
     def close(self) -> None:
         """Let go of the file. A second time does nothing."""
+        self._ready.clear()
         connection, self._connection = self._connection, None
         if connection is not None:
             import duckdb
 
             try:
-                connection.close()
+                self._memory.close(connection)
             except duckdb.Error:
                 return  # broken already: what it had committed stands in its log
 
@@ -134,11 +146,12 @@ class Store:
         return self._written >= self._lasts and self._memory.idle
 
     def question(self) -> AbstractContextManager[DuckDBPyConnection]:
-        """In any thread: a cursor for what a person asks.
+        """In any thread but the writer's: a cursor for what a person asks. It waits a moment for a database that is being opened again.
 
         Raises:
             Trouble: it isn't open.
         """
+        self._ready.wait(OPENING)
         return self._memory.question(self.connection)
 
     @contextmanager
@@ -201,6 +214,7 @@ class Store:
             try:
                 for table, columns in TABLES.items():
                     self._insert(table, columns, rows.batches[table])
+                rows.budgets.write(connection)
                 self._mark(mark)
                 connection.execute("COMMIT")
             except BaseException:
@@ -237,6 +251,7 @@ class Store:
             execute(f"DELETE FROM {self._spool}.opened WHERE id IN (SELECT unnest($1::VARCHAR[]))", [list(mark.closed)])
         if mark.opened:
             instances, ids, lines = (list(column) for column in zip(*mark.opened, strict=True))
+            execute(f"DELETE FROM {self._spool}.opened WHERE id IN (SELECT unnest($1::VARCHAR[]))", [ids])  # a call that holds more by now
             execute(
                 f"INSERT INTO {self._spool}.opened SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[]), unnest($3::BLOB[])",
                 [instances, ids, lines],
@@ -310,6 +325,11 @@ def _settings() -> dict[str, Any]:
         "autoload_known_extensions": "false",
         "python_enable_replacements": "false",
     }
+
+
+def _is_locked(connection: DuckDBPyConnection) -> bool:
+    [(locked,)] = connection.execute("SELECT current_setting('lock_configuration')").fetchall()
+    return str(locked).lower() == "true"
 
 
 def _constant(value: Any, type: str, parameters: list[Any]) -> str:

@@ -37,6 +37,7 @@ OTHERS = 5.0  # seconds between two looks at what processes that are gone have l
 KEEPING = 600.0  # seconds between two looks for rows that are too old
 PATIENCE = 10.0  # seconds in which nothing was moved, after which a writer that was asked to end is left to itself
 FUSE = 20  # rows in a row that DuckDB may refuse before the rows aren't to blame
+_NEVER = ("", b"")
 
 Phase = Literal["starting", "ready", "locked", "failed", "stopped"]
 
@@ -282,7 +283,7 @@ class UsageWriter:
                 closed, rows = [], Rows(self._prices)
         if closed:
             broken += self._move_calls(segment, closed, rows)
-        left = [(segment.instance, id, line) for id, line in opened.items() if id not in self._opened]
+        left = [(segment.instance, id, line) for id, line in opened.items() if self._opened.get(id, _NEVER)[1] != line]
         if left:
             self._commit(Rows(self._prices), segment, len(data), opened=left)
         return broken

@@ -21,10 +21,10 @@ from ...call.errors import CallerFault, SpangateError
 from ...exporters.usage.recorder import SpoolRecorder
 from ...exporters.usage.settings import Price, Usage
 from ...exporters.usage.sql import Answer, Parameters
-from ..local_socket import LONGEST, socket_path
+from ..local_socket import LONGEST, reachable, socket_path
 from .failure import Failure, unusable
 from .rows import plain
-from .written import written
+from .written import Written, written
 
 PATIENCE = 60.0  # seconds for an answer: a query has ten, and may wait for others
 HELD = 3.0  # seconds for which a file that another process holds is tried again
@@ -50,7 +50,15 @@ def place_of(file: Path | None, environ: Mapping[str, str]) -> Place:
         Failure: the configuration keeps no usage.
         ConfigMistakes: it can't be read.
     """
-    config = written(file, environ)
+    return place_in(written(file, environ))
+
+
+def place_in(config: Written | None) -> Place:
+    """By a configuration that is read already.
+
+    Raises:
+        Failure: it keeps no usage.
+    """
     if config is None:
         return Place(Usage(), (), Path())
     usage = config.usage
@@ -89,6 +97,29 @@ def ask_gateway(place: Place, sql: str, parameters: Parameters = ()) -> Answer:
     return answer
 
 
+def ask_page(place: Place, method: str, path: str) -> list[dict[str, Any]]:
+    """What a gateway that runs lists at a path of its own.
+
+    Raises:
+        Failure: none does, or it can't say.
+    """
+    at = socket_path(place.path)
+    answer = _exchanged(at, method, path, None)
+    if answer is None:
+        raise Failure(f"no gateway answers at {at}: start one with `spangate serve`")
+    status, body = answer
+    if status != 200:
+        raise _failed(_message(status, body), usable=True)
+    listed: list[dict[str, Any]] = json.loads(body)["data"]
+    return listed
+
+
+def running(place: Place) -> bool:
+    """Whether a gateway answers there."""
+    path = socket_path(place.path)
+    return len(os.fsencode(path)) <= LONGEST and path.exists() and reachable(path)
+
+
 class _Line(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
@@ -104,6 +135,12 @@ class _Line(http.client.HTTPConnection):
 
 def _from_gateway(path: Path, sql: str, parameters: Parameters) -> Answer | None:
     """None: no gateway answers there."""
+    answer = _exchanged(path, "POST", "/admin/sql", json.dumps({"sql": sql, "params": parameters}))
+    return None if answer is None else _read(*answer)
+
+
+def _exchanged(path: Path, method: str, asked: str, body: str | None) -> tuple[int, bytes] | None:
+    """Status and body; None: no gateway answers there."""
     if len(os.fsencode(path)) > LONGEST:
         return None
     line = _Line(path)
@@ -116,9 +153,9 @@ def _from_gateway(path: Path, sql: str, parameters: Parameters) -> Answer | None
         line.close()
         raise Failure(f"{path} belongs to another user: run this as the one who runs the gateway") from None
     try:
-        line.request("POST", "/admin/sql", json.dumps({"sql": sql, "params": parameters}), {"content-type": "application/json"})
+        line.request(method, asked, body, {"content-type": "application/json"} if body is not None else {})
         reply = line.getresponse()
-        return _read(reply.status, reply.read())
+        return reply.status, reply.read()
     except (OSError, http.client.HTTPException) as error:
         raise Failure(f"the gateway at {path} gave no answer ({str(error) or type(error).__name__}): try again") from None
     finally:
@@ -128,11 +165,14 @@ def _from_gateway(path: Path, sql: str, parameters: Parameters) -> Answer | None
 def _read(status: int, body: bytes) -> Answer:
     if status == 200:
         return msgspec.json.decode(body, type=Answer)
+    raise _failed(_message(status, body), usable=status != 400)
+
+
+def _message(status: int, body: bytes) -> str:
     error: Any = {}
     with suppress(ValueError, KeyError):
         error = json.loads(body)["error"]
-    message = str(error.get("message") or f"the gateway answered {status}")
-    raise _failed(message, usable=status != 400)
+    return str(error.get("message") or f"the gateway answered {status}")
 
 
 def _failed(message: str, *, usable: bool) -> Failure:

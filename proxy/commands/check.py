@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel
 
 from ... import __version__
-from ...call.amounts import show_number, show_seconds, show_size
+from ...call.amounts import Rate, show_number, show_quantity, show_seconds, show_share, show_size
 from ...call.chain import Policy, in_order
 from ...policies.access import Access
 from .. import config as configuration
-from ..callers import check_reach
+from ..callers import check_keys, check_reach, valid_keys
 from ..config import DEFAULT_FILE, Config
 from ..mistakes import ConfigMistakes, Mistake, as_github, as_json, as_sarif, as_text
 from .choices import Format
@@ -28,7 +29,7 @@ def check(file: Path | None, shape: Format, environ: Mapping[str, str], *, verbo
     config: Config | None = None
     try:
         config = configuration.load(place, environ=environ)
-        found: Sequence[Mistake] = (*config.warnings, *_reach(config, str(place)))
+        found: Sequence[Mistake] = (*config.warnings, *_callers(config, str(place), datetime.now(UTC)))
     except ConfigMistakes as error:
         found = error.mistakes
     _tell(found, shape)
@@ -40,11 +41,18 @@ def check(file: Path | None, shape: Format, environ: Mapping[str, str], *, verbo
     return 0
 
 
-def _reach(config: Config, file: str) -> Iterator[Mistake]:
-    """`serve` would refuse to listen, unless its options say otherwise."""
-    host = config.server.host
+def _callers(config: Config, file: str, now: datetime) -> Iterator[Mistake]:
+    """Keys that are of no use any more; and what `serve` would refuse to start for, unless its options say otherwise."""
+    valid = valid_keys(config, now)
+    for held in config.keys:
+        if held not in valid:
+            yield Mistake(file, 0, 0, f"teams.{held.team}", f"its key {held.key.name} has expired", "warning")
     try:
-        check_reach(host, teams=bool(config.settings.teams), everywhere=False)
+        check_keys(config, now)
+    except ValueError as error:
+        yield Mistake(file, 0, 0, "teams", f"serve won't start: {error}", "warning")
+    try:
+        check_reach(config.server.host, teams=bool(config.settings.teams), everywhere=False)
     except ValueError as error:
         yield Mistake(file, 0, 0, "server.host", str(error), "warning")
 
@@ -61,9 +69,9 @@ def _tell(found: Sequence[Mistake], shape: Format) -> None:
 
 
 def summary(config: Config) -> str:
-    """How much there is of what."""
+    """How much there is of what; a key that has expired is none."""
     settings = config.settings
-    numbers = (len(settings.teams), len(settings.models), len(settings.policies), len(config.keys))
+    numbers = (len(settings.teams), len(settings.models), len(settings.policies), len(valid_keys(config, datetime.now(UTC))))
     return ", ".join(map(count, numbers, ("team", "model", "policy list", "key")))
 
 
@@ -94,7 +102,7 @@ def _values(rule: BaseModel) -> Iterator[str]:
             yield f"{name}: {{{', '.join(_values(value))}}}"
             continue
         shown = _SHOWN.get(_amount(shapes.get(name, {})), str)
-        yield f"{name}: {', '.join(map(str, value)) if isinstance(value, list | tuple) else shown(value)}"
+        yield f"{name}: {', '.join(map(str, value)) if isinstance(value, list | tuple) and not isinstance(value, Rate) else shown(value)}"
 
 
 def _amount(shape: Mapping[str, Any]) -> str | None:
@@ -102,4 +110,10 @@ def _amount(shape: Mapping[str, Any]) -> str | None:
     return next((found for each in (shape, *shape.get("anyOf", ())) if (found := each.get("x-amount"))), None)
 
 
-_SHOWN: Mapping[str | None, Callable[[Any], str]] = {"time": show_seconds, "size": show_size, "number": show_number}
+_SHOWN: Mapping[str | None, Callable[[Any], str]] = {
+    "time": show_seconds,
+    "size": show_size,
+    "number": show_number,
+    "quantity": show_quantity,
+    "share": show_share,
+}

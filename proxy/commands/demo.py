@@ -124,7 +124,7 @@ async def _run(page: Page, folder: Path, keep_since: float | None, ending: Endin
             ending.calls(stop.set)
             page.kept(address.url, ready.keys, str(ready.config.path), program_of(sys.argv[0]))
             took = time.monotonic() - keep_since
-            page.say(f"Took {took:.1f} s, and goes on: calls are shown as they end; Ctrl-C ends it and leaves nothing.")
+            page.say(f"Took {took:.1f} s, and goes on: calls are shown as they end. Ctrl-C ends it.")
             await keep(page, told, stop)
     finally:
         ending.begun()

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -133,7 +132,12 @@ class Page:
         self.out.print(Text(command, "cyan"), soft_wrap=True)
 
     def _indented(self, what: Text | Table | Tree) -> None:
-        self.out.print(Padding(what, (0, 0, 0, len(INDENT)), expand=False))
+        """Without the blanks that fill a table's last column."""
+        narrower = self.out.options.update(max_width=max(self.out.width - len(INDENT), 1))
+        for line in self.out.render_lines(what, narrower, pad=False):
+            text = Text.assemble(INDENT, *((segment.text, segment.style or "") for segment in line))
+            text.rstrip()
+            self.out.print(text, soft_wrap=True)
 
     def _line(self, text: Text | str = "") -> None:
         self.out.print(text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ...exporters.usage.settings import Usage
-from ..callers import check_reach
+from ..callers import check_keys, check_reach, valid_keys
 from ..config import Config, Kinds
 from ..local_socket import socket_path
-from ..mistakes import ConfigMistakes, Mistake, as_text
+from ..mistakes import ConfigMistakes, Mistake
 from ..server import Address
 from ..session_upstream import ProxyRules, upstream_for
 from . import doctor_gateway, doctor_usage
@@ -77,8 +76,6 @@ def doctor(wanted: Wanted, environ: Mapping[str, str]) -> int:
     began = time.monotonic()
     ground = ground_of(wanted.file, environ)
     page = None if wanted.as_json else Page()
-    if ground.mistakes and page is not None:
-        print(as_text(ground.mistakes), file=sys.stderr)  # noqa: T201 - as `check` tells them
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         findings = runner.run(Round(ground, environ, wanted.patience, page).run())
     if page is None:
@@ -215,15 +212,16 @@ def _callers(config: Config) -> Iterator[Finding]:
         yield ok("callers", "programs on this machine, without a key")
         return
     now = datetime.now(UTC)
-    good = [held for held in config.keys if held.key.expires is None or held.key.expires > now]
+    good = valid_keys(config, now)
     for held in config.keys:
         if held not in good:
             told = f"{held.team}/{held.key.name} has expired"
             yield warning("keys", told, f"spangate keys new {held.team}, and spangate keys revoke {held.team}/{held.key.name}")
-    if good:
+    try:
+        check_keys(config, now)
         yield ok("keys", f"{count(len(good), 'key')} of {count(len({held.team for held in good}), 'team')}")
-    else:
-        yield problem("keys", "no team has a key that is valid, so nobody can call", f"spangate keys new {next(iter(teams))}")
+    except ValueError as error:
+        yield problem("keys", str(error))
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -22,20 +22,28 @@ WIDE = 1000  # columns of a pipe
 
 Row = Mapping[str, Any]
 
+LEAST = 6  # characters that a beginning must have: with fewer, chance picks
+MOST = 10  # calls that are named where several begin so; one more is asked for
+
 _CALLS = "SELECT * FROM calls WHERE id = $id OR trace_id = $id OR client_request_id = $id ORDER BY started_at LIMIT 20"
+_BEGIN = (
+    "SELECT id, trace_id, status, model FROM calls WHERE starts_with(id, $id) OR starts_with(trace_id, $id) "
+    "OR starts_with(client_request_id, $id) ORDER BY started_at DESC LIMIT 11"
+)
 _ATTEMPTS = "SELECT *, date_diff('microsecond', started_at, ended_at) / 1000 AS took FROM attempts WHERE call_id = $id ORDER BY number"
 _DECISIONS = "SELECT * FROM decisions WHERE call_id = $id"
 
 
 def explain(id: str, file: Path | None, environ: Mapping[str, str]) -> int:
-    """Show it.
+    """Show it. Of an id its beginning is enough, if no other call's begins so; `…` at its end means that.
 
     Raises:
-        Failure: there is no such call, or nobody can be asked.
+        Failure: there is no such call, several begin so, or nobody can be asked.
         ConfigMistakes: the configuration can't be read.
     """
     place = place_of(file, environ)
-    calls = _rows(place, _CALLS, id) if id else []
+    id = id.strip().rstrip("….")
+    calls = (_rows(place, _CALLS, id) or _begun(place, id)) if id else []
     if not calls:
         raise Failure(f"no call has the id {plain(id[:100])}: `spangate tail` shows those of the latest")
     out = console()
@@ -44,6 +52,24 @@ def explain(id: str, file: Path | None, environ: Mapping[str, str]) -> int:
     for call in calls:
         tell(call, _rows(place, _ATTEMPTS, call["id"]), _rows(place, _DECISIONS, call["id"]), out)
     return 0
+
+
+def _begun(place: Place, id: str) -> list[Row]:
+    """The one call of which an id begins so, if any, or the calls of the one trace.
+
+    Raises:
+        Failure: there are several.
+    """
+    if len(id) < LEAST:
+        return []
+    found = _rows(place, _BEGIN, id)
+    traces = {row["trace_id"] for row in found}
+    if len(traces) == 1 and (trace := traces.pop()).startswith(id):
+        return _rows(place, _CALLS, trace)
+    if len(found) > 1:
+        listed = ", ".join(f"{row['id']} ({row['status']} {row['model']})" for row in found[:MOST])
+        raise Failure(plain(f"several calls begin with {id}: {listed}{', …' if len(found) > MOST else ''}: give more of the id"))
+    return _rows(place, _CALLS, found[0]["id"]) if found else []
 
 
 def _rows(place: Place, sql: str, id: str) -> list[Row]:

@@ -78,7 +78,7 @@ def revoke(file: Path | None, key: str, environ: Mapping[str, str]) -> int:
     if (team, name) in {(owner, held.name) for owner, held in config.own_keys()}:
         raise unusable(f"{key} stands in {config.path} itself: take it out there")
     try:
-        keys_file.revoke(config.keys_path, team, name)
+        keys_file.revoke(config.keys_path, team, name, teams=config.teams)
     except KeysFileError as error:
         raise unusable(str(error)) from error
     except OSError as error:

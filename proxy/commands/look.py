@@ -1,4 +1,4 @@
-"""The commands that look at what a gateway does, as the command line has them: `sql`, `tail`, `explain`."""
+"""The commands that look at what a gateway does, as the command line has them: `sql`, `tail`, `budgets`, `explain`."""
 
 from __future__ import annotations
 
@@ -53,13 +53,31 @@ def tail(
     return run(Wanted(config, team, model, outcome, last), os.environ)
 
 
+def budgets(
+    config: File = None,
+    test: Annotated[bool, typer.Option("--test-webhook", help="Send one request to each webhook of a budget instead.")] = False,
+) -> int:
+    """Show how every budget stands, while the gateway runs or not.
+
+    Limit, used, held for calls under way, left, when it begins anew, and what it comes to if it goes on like this.
+
+    Examples:
+      spangate budgets
+      spangate budgets --test-webhook
+    """
+    from .budgets import Wanted
+    from .budgets import budgets as run
+
+    return run(Wanted(config, test), os.environ)
+
+
 def explain(
-    id: Annotated[str, typer.Argument(metavar="ID", help="A request id, a trace id, or the caller's own x-request-id.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="A request id, a trace id, the caller's own x-request-id, or how one begins.")],
     config: File = None,
 ) -> int:
-    """Tell what became of one call: who asked, what each policy decided, who was tried, what it took.
+    """Tell what became of one call, and what each policy decided.
 
-    Works while the gateway runs or not.
+    Who asked, who was tried, what it took. Works while the gateway runs or not.
 
     Examples:
       spangate explain req_7f0c93ab…

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +19,11 @@ from ...exporters.aside import Aside
 from ...exporters.console import Console
 from .. import config as configuration
 from ..app import App, Setting, run
-from ..callers import check_reach
+from ..callers import check_keys, check_reach, valid_keys
 from ..config import DEFAULT_FILE, Config, Kinds
 from ..server import Address
 from ..settings import Server
-from ..telling import telling_of
+from ..telling import Telling, telling_of
 from .choices import Level
 from .failure import Failure, unusable
 from .logs import log_to
@@ -90,7 +91,9 @@ def _served(wanted: Wanted, environ: Mapping[str, str], log: Aside) -> int:
 
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         try:
-            return runner.run(_serve(config, host, wanted.port, setting, ready))
+            code = runner.run(_serve(config, host, wanted.port, setting, ready))
+            log.write(f"stopped; {last_words(telling)}\n")
+            return code
         except OSError as error:
             raise _no_address(error, host, config.server.port if wanted.port is None else wanted.port) from error
 
@@ -148,12 +151,9 @@ def check_callers(config: Config, host: str, *, everyone: bool) -> None:
     Raises:
         Failure: it is so.
     """
-    teams = config.settings.teams
-    if teams and not config.keys:
-        file = f" -c {config.path}" if config.path and str(config.path) != DEFAULT_FILE else ""
-        raise unusable(f"no team has a key, so nobody could call: spangate keys new {next(iter(teams))}{file}")
     try:
-        check_reach(host, teams=bool(teams), everywhere=everyone)
+        check_keys(config, datetime.now(UTC))
+        check_reach(host, teams=bool(config.settings.teams), everywhere=everyone)
     except ValueError as error:
         raise unusable(str(error)) from None
 
@@ -175,11 +175,25 @@ def first_lines(config: Config, address: Address, *, everyone: bool, told: Told)
     yield f"export OPENAI_BASE_URL={reachable(address).url}/v1"
 
 
+def last_words(telling: Telling) -> str:
+    """What of the calls that came is told nowhere, or not yet."""
+    lost = []
+    usage, exporting = telling.usage, telling.exporting
+    if usage is not None and (rows := usage.spooling.lost + usage.state.broken):
+        lost.append(count(rows, "row"))
+    if exporting is not None and (items := exporting.counts.lost):
+        lost.append(f"{count(items, 'item')} of telemetry")
+    told = f"lost: {', '.join(lost)}" if lost else "nothing lost"
+    if usage is not None and usage.state.problem:
+        return f"{told}; rows wait in {usage.spool.folder} for the next start"
+    return told
+
+
 def callers(config: Config, *, everyone: bool) -> str:
     """Who may call, in words."""
     if config.settings.teams:
-        keyed = len({held.team for held in config.keys})
-        return f"{count(len(config.keys), 'key')} of {count(keyed, 'team')}"
+        held = valid_keys(config, datetime.now(UTC))
+        return f"{count(len(held), 'key')} of {count(len({each.team for each in held}), 'team')}"
     return "open to everyone, with any key or none" if everyone else "open to programs on this machine, with any key or none"
 
 

@@ -33,6 +33,7 @@ def init(
 
 
 def check(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Which. Default: that of --config.", show_default=False)] = None,
     config: File = None,
     shape: Annotated[Format, typer.Option("--format", envvar="SPANGATE_FORMAT", help="How mistakes are told.")] = Format.text,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Also each team's policies, in the order in which they hold.")] = False,
@@ -43,11 +44,11 @@ def check(
 
     Examples:
       spangate check -v
-      spangate check -c gateway.yaml --format github
+      spangate check gateway.yaml --format github
     """
     from .check import check as run
 
-    return run(config, shape, os.environ, verbose=verbose)
+    return run(file or config, shape, os.environ, verbose=verbose)
 
 
 def doctor(

@@ -17,6 +17,8 @@ from .choices import Shape
 from .demo_page import console
 from .failure import unusable
 
+_SHAPES = {".csv": Shape.csv, ".json": Shape.json, ".txt": Shape.table, "": Shape.table}
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -37,8 +39,8 @@ def sql(wanted: Wanted, environ: Mapping[str, str]) -> int:
         ConfigMistakes: the configuration can't be read.
     """
     given = parameters(wanted.parameters)
-    answer = ask(place_of(wanted.file, environ), wanted.query, given)
     shape = wanted.shape or _by_name(wanted.out)
+    answer = ask(place_of(wanted.file, environ), wanted.query, given)
     if wanted.out is not None:
         with wanted.out.open("w", encoding="utf-8") as out:  # which may be /dev/stdout
             out.write(_for(out, _whole(answer, shape)))
@@ -82,7 +84,14 @@ def _for(out: TextIO, text: str) -> str:
 
 
 def _by_name(out: Path | None) -> Shape:
-    return {".csv": Shape.csv, ".json": Shape.json}.get(out.suffix.lower(), Shape.table) if out else Shape.table
+    """
+    Raises:
+        Failure: the name promises what isn't written here.
+    """
+    ending = out.suffix.lower() if out else ""
+    if ending not in _SHAPES:
+        raise unusable(f"-o {rows.plain(str(out))}: must end in .csv, .json or .txt, or have --format beside it")
+    return _SHAPES[ending]
 
 
 def _whole(answer: Answer, shape: Shape) -> str:

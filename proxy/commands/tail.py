@@ -15,9 +15,13 @@ from rich.text import Text
 from ...call.events import Usage
 from ...call.seen import Seen
 from ...exporters.console import text_after_status
-from .asking import Place, ask_gateway, place_of
+from ..mistakes import did_you_mean, quoted
+from .asking import Place, ask_gateway, place_in
 from .choices import Ended
 from .demo_page import console
+from .failure import unusable
+from .rows import plain
+from .written import Written, written
 
 EVERY = 1.0  # seconds between two looks
 MOST = 10_000  # calls a look
@@ -25,6 +29,8 @@ LATE = 5  # seconds that a row may come after others which ended later
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC without saying so, as DuckDB keeps times
 _COLORS = {"completed": "green", "refused": "yellow", "failed": "red", "aborted": "magenta", "cut": "yellow"}
 
+_TEAMS = "SELECT DISTINCT team FROM calls WHERE team <> '' LIMIT 1000"
+_MODELS = "SELECT DISTINCT model FROM calls WHERE model <> '' LIMIT 1000"
 _CALLS = (
     'SELECT id, started_at, ended_at, op, stream, model, provider, target_model, status, outcome, error_code, "key", team, '
     "input_tokens, output_tokens, duration_ms, first_token_ms, attempts FROM calls WHERE ($team = '' OR team = $team) "
@@ -48,16 +54,42 @@ def tail(wanted: Wanted, environ: Mapping[str, str], *, again: Callable[[], bool
     """Show calls until Ctrl-C, or while `again`, which waits between two looks.
 
     Raises:
-        Failure: no gateway answers.
+        Failure: no gateway answers, or nobody knows the team or the model.
         ConfigMistakes: the configuration can't be read.
     """
-    calls = Calls(place_of(wanted.file, environ), wanted)
+    config = written(wanted.file, environ)
+    place = place_in(config)
+    check_names(wanted, config, place)
+    calls = Calls(place, wanted)
     out = console()
     again = again or _wait
     show(calls.last(), out)
     while again():
         show(calls.new(), out)
     return 0
+
+
+def check_names(wanted: Wanted, config: Written | None, place: Place) -> None:
+    """A name that neither the configuration nor any row has would be waited for until Ctrl-C.
+
+    Raises:
+        Failure: it is such a one, or no gateway answers.
+    """
+    if wanted.team:
+        _known("team", wanted.team, {*(config.teams if config else ()), *_seen(place, _TEAMS)})
+    named = not set(wanted.model) & set("*?[")  # else it is a pattern, which may fit what is to come
+    if wanted.model and named and config is not None and not config.may_answer(wanted.model):
+        _known("model", wanted.model, {*config.models, *_seen(place, _MODELS)})
+
+
+def _known(what: str, name: str, known: set[str]) -> None:
+    if name not in known:
+        there = f"; there are: {', '.join(map(plain, sorted(known)[:10]))}" if known else "; there are none"
+        raise unusable(f"no {what} {quoted(name)}{plain(did_you_mean(name, known)) or there}")
+
+
+def _seen(place: Place, asked: str) -> list[str]:
+    return [row[0] for row in ask_gateway(place, asked).rows]
 
 
 def _wait() -> bool:

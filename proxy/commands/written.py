@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +46,10 @@ class Written:
     def models(self) -> list[str]:
         """Names that callers can ask for as they are."""
         return [name for name in _mapping(self._plain.get("models")) if "*" not in name]
+
+    def may_answer(self, model: str) -> bool:
+        """Whether a model of this name, or a pattern that it fits, is there."""
+        return any(fnmatchcase(model, name) for name in _mapping(self._plain.get("models")))
 
     @property
     def keys_path(self) -> Path:

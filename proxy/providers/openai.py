@@ -27,21 +27,23 @@ Flavor = Literal["openai", "ollama", "vllm", "llamacpp", "mistral", "compatible"
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How a server differs from OpenAI's: where it lives by default, whether it wants a key, whether it knows stream_options."""
+    """How a server differs from OpenAI's: where it lives by default, whether it wants a key, whether it knows stream_options, and in which
+    field of a chat it reads how long an answer may be; None: that isn't known."""
 
     base_url: str | None
     needs_key: bool
     system: str
     stream_options: bool = True
+    cap: str | None = "max_tokens"
 
 
 FLAVORS: Mapping[str, Traits] = {
-    "openai": Traits("https://api.openai.com/v1", needs_key=True, system="openai"),
+    "openai": Traits("https://api.openai.com/v1", needs_key=True, system="openai", cap="max_completion_tokens"),
     "ollama": Traits("http://127.0.0.1:11434/v1", needs_key=False, system="ollama"),
     "vllm": Traits("http://127.0.0.1:8000/v1", needs_key=False, system="vllm"),
     "llamacpp": Traits("http://127.0.0.1:8080/v1", needs_key=False, system="llamacpp"),
     "mistral": Traits("https://api.mistral.ai/v1", needs_key=True, system="mistral_ai", stream_options=False),
-    "compatible": Traits(None, needs_key=False, system=""),
+    "compatible": Traits(None, needs_key=False, system="", cap=None),
 }
 
 PATHS = {"chat": "/chat/completions", "completions": "/completions", "embeddings": "/embeddings"}
@@ -93,6 +95,7 @@ class OpenAIProvider:
         self._client = parts.client
         self._origin = Origin.parse(settings.base_url or traits.base_url or "")
         self._asks_usage = traits.stream_options
+        self._cap = traits.cap
         self._key = settings.api_key.get_secret_value() if settings.api_key else ""
         self.place = Place(system, self._origin.host, self._origin.port, _urls(self._origin, self._key))
         self._headers = _headers(self._key)
@@ -100,7 +103,9 @@ class OpenAIProvider:
     async def answer(self, call: Call) -> AsyncGenerator[Event, None]:
         assert call.target is not None
         asks_usage = self._asks_usage and call.head.stream and not call.head.usage_frame
-        body = outgoing(call.body, call.model, call.target, asks_usage=asks_usage)
+        # A cap that a rule holds goes out in the field that most servers read, a caller's own as it came.
+        old_cap = call.op == "chat" and (self._cap or ("max_tokens" if call.head.capped else None)) == "max_tokens"
+        body = outgoing(call.body, call.model, call.target, asks_usage=asks_usage, old_cap=old_cap)
         trace = (b"traceparent", traceparent(call))
         answer = await self._client.send(
             b"POST", self._origin, PATHS[call.op], self._headers, body.pieces(), connect=call.connect, more=(trace,)
@@ -175,14 +180,18 @@ def traceparent(call: Call) -> bytes:
     return b"00-%032x-%016x-%02x" % (seen.trace_id, span_id, seen.sampled)
 
 
-def outgoing(body: Body, model: str, target: Target, *, asks_usage: bool) -> Body:
-    """The body as the target gets it: its own model name, and the wish for a usage frame if only we have it."""
+def outgoing(body: Body, model: str, target: Target, *, asks_usage: bool, old_cap: bool = False) -> Body:
+    """The body as the target gets it: its own model name, and the wish for a usage frame if only we have it. `old_cap`: it reads no
+    `max_completion_tokens`, so that these go out as `max_tokens`."""
     changes: dict[str, Any] = {}
     if target.model != model:
         changes["model"] = target.model
     if asks_usage:
         given = body.get("stream_options")
         changes["stream_options"] = {**(given if isinstance(given, dict) else {}), "include_usage": True}
+    if old_cap and "max_completion_tokens" in body:
+        given = [body.get(name) for name in ("max_completion_tokens", "max_tokens")]
+        changes |= {"max_completion_tokens": None, "max_tokens": min([cap for cap in given if cap is not None], default=None)}
     return body.changed(**changes) if changes else body
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 
@@ -36,6 +36,8 @@ class Scripted(BaseModel):
     """Answers from a script, without a network: for demonstrations and tests."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+
+    file_key: ClassVar[str] = "script"
 
     kind: Literal["scripted"]
     """A provider that asks nobody."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Literal
 
+from msgspec.structs import replace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
 from spangate.agent import Agent, AgentEvent, Msg, ReplyStream, ScriptedModel, ToolBase, calls, tool
 from spangate.agent.messages.chat import to_chat
+from spangate.agent.messages.msg import ChatUsage
+from spangate.agent.models.response import ChatResponse
 from spangate.call.call import Call
 from spangate.call.rules import Rule
 
@@ -40,6 +43,17 @@ def look(of: str = "it") -> str:
 
 def agent(model: ScriptedModel, *middlewares: Any, tools: Sequence[ToolBase] = (look,), prompt: str | None = None, **options: Any) -> Agent:
     return Agent("a", prompt, model, list(tools), list(middlewares), **options)
+
+
+class Half(ScriptedModel):
+    """A model whose provider leaves out one total, the other being 7."""
+
+    unknown: Literal["input", "output"] = "output"
+
+    async def pieces(self, *args: Any) -> AsyncIterator[ChatResponse]:
+        told = ChatUsage(7, unknown="output") if self.unknown == "output" else ChatUsage(0, 7, unknown="input")
+        async for piece in super().pieces(*args):
+            yield piece if piece.usage is None else replace(piece, usage=told)
 
 
 def stepping(steps: int, *, usage: dict[str, int] | None = None, **options: Any) -> ScriptedModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -261,23 +261,65 @@ class Flow(BaseException):
     """Somebody's control flow."""
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+ODD = {
+    Flow: "ToolExit: odd raised Flow.",
+    GeneratorExit: "ToolExit: odd raised GeneratorExit.",
+    Speechless: "Speechless",
+    lambda: BaseExceptionGroup("two", [SystemExit()]): "ToolExit: odd raised BaseExceptionGroup.",
+}
+
+
+@pytest.mark.parametrize("makes", ODD, ids=str)
+@pytest.mark.parametrize("kind", ["plain", "coroutine", "generator", "async generator"])
+async def test_whatever_a_tool_raises_is_its_result(makes: Any, kind: str) -> None:
+    def plain() -> str:
+        raise makes()
+
+    async def coroutine() -> str:
+        raise makes()
+
+    def generator() -> Iterator[str]:
+        yield "a"
+        raise makes()
+
+    async def async_generator() -> AsyncIterator[str]:
+        yield "a"
+        raise makes()
+
+    functions = {"plain": plain, "coroutine": coroutine, "generator": generator, "async generator": async_generator}
+    odd = tool(name="odd", description="Odd.")(functions[kind])
+    in_thread = makes is GeneratorExit and kind in ("plain", "generator")
+    expected = "RuntimeError: a plain function raised GeneratorExit" if in_thread else ODD[makes]
+    async with asyncio.timeout(5):
+        assert await called("odd", "x", tools=[odd, noting("x", together=True)]) == [f"odd failed: {expected}", "x"]
+
+
 @pytest.mark.parametrize("times", [1, 2])
-async def test_control_flow_passes_and_leaves_a_valid_history(times: int) -> None:
+async def test_a_layers_control_flow_passes_and_leaves_a_valid_history(times: int) -> None:
     flow = Flow()
 
-    @tool
-    async def leaves() -> str:
-        """Leave."""
-        raise flow
+    class Leaves(MiddlewareBase):
+        async def on_acting(self, agent: Any, input_kwargs: Any, next_handler: Any) -> AsyncIterator[Any]:
+            if input_kwargs["tool_call"].name == "y":
+                raise flow
+            async with aclosing(next_handler()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
 
-    model = ScriptedModel.saying({"tool_calls": [{"name": "x"}] + [{"name": "leaves"}] * times})
-    agent = Agent("a", None, model, [leaves, noting("x", together=True)], thread="t")
+    tools = [noting("y", together=True), noting("x", together=True)]
+    model = ScriptedModel.saying({"tool_calls": [{"name": "x"}] + [{"name": "y"}] * times})
+    agent = Agent("a", None, model, tools, [Leaves()], thread="t")
     with pytest.raises((Flow, BaseExceptionGroup)) as raised:
         async for _ in agent.stream("go"):
             pass
     assert raised.value is flow if times == 1 else raised.value.exceptions == (flow, flow)  # type: ignore[attr-defined]
     results = [(block.name, block.state) for msg in await agent.history("t") for block in msg.get_content_blocks("tool_result")]
-    assert results == [("x", "success")] + [("leaves", "interrupted")] * times
+    assert results == [("x", "success")] + [("y", "interrupted")] * times
     assert not agent._running
 
 

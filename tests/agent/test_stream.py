@@ -98,7 +98,7 @@ async def test_whoever_leaves_early_leaves_a_valid_history(after: str) -> None:
 
 
 async def test_an_interrupt_from_another_task_ends_the_reply_in_good_order() -> None:
-    running = asyncio.Event()
+    running, told = asyncio.Event(), asyncio.Event()
 
     @tool
     async def quick() -> str:
@@ -117,11 +117,16 @@ async def test_an_interrupt_from_another_task_ends_the_reply_in_good_order() -> 
 
     async def stop() -> None:
         await running.wait()
+        await told.wait()
         stream.interrupt()
         stream.interrupt()
 
     stopping = asyncio.create_task(stop())
-    events = [event async for event in stream]
+    events = []
+    async for event in stream:
+        events.append(event)
+        if event.type == "TOOL_RESULT_END":
+            told.set()
     await stopping
     assert [(event.type, getattr(event, "state", "")) for event in events if event.type == "TOOL_RESULT_END"] == [
         ("TOOL_RESULT_END", "success"),

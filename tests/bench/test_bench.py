@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -31,8 +30,6 @@ from verdict import Line, Run, lines, memory_lines
 
 from bench import Bench, main, options
 
-pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler here")
-
 SAMPLE = Sample(
     proxy="direct", case="one", round=1, answered=1000, failed=0, seconds=1.0, p50=0.1, p95=0.2, p99=0.3, first_p50=0.1,
     events=0, transit_p50=0.0, transit_p99=0.0, cpu=0.0, rss=0.0,
@@ -56,6 +53,7 @@ def burn(seconds: float) -> str:
 # --- the two programs ---
 
 
+@pytest.mark.compiler
 def test_whole_answers_are_driven_and_counted(bench: Bench) -> None:
     (sample,) = bench.rounds(["direct"], [CASES[1]], 1, 0.3)
     assert (sample.proxy, sample.case, sample.round, sample.failed, sample.events) == ("direct", "whole16", 1, 0, 0)
@@ -64,6 +62,7 @@ def test_whole_answers_are_driven_and_counted(bench: Bench) -> None:
     assert 0 < sample.p50 <= sample.p95 <= sample.p99
 
 
+@pytest.mark.compiler
 def test_every_event_of_a_stream_is_counted_and_timed(bench: Bench) -> None:
     case = Case("paced", "", 4, chunks=10, every=10)
     (sample,) = bench.rounds(["direct"], [case], 1, 0.3)
@@ -73,6 +72,7 @@ def test_every_event_of_a_stream_is_counted_and_timed(bench: Bench) -> None:
     assert 0 < sample.transit_p50 <= sample.transit_p99 < 1000
 
 
+@pytest.mark.compiler
 def test_embeddings_and_long_prompts_are_answered(bench: Bench) -> None:
     chosen = [case for case in CASES if case.name in {"embeddings16", "prompt16"}]
     samples = bench.rounds(["direct"], chosen, 1, 0.1)
@@ -80,6 +80,7 @@ def test_embeddings_and_long_prompts_are_answered(bench: Bench) -> None:
     assert {len(case.body()) > 100_000 for case in chosen} == {True, False}
 
 
+@pytest.mark.compiler
 def test_what_goes_wrong_is_a_failure_and_no_answer(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     with bench.started(["direct"]) as (direct,):
         sample = measure(bench.driver, bench.folder, direct, replace(CASES[0], path="/nowhere"), 0.1)
@@ -89,11 +90,18 @@ def test_what_goes_wrong_is_a_failure_and_no_answer(bench: Bench, capsys: pytest
     assert "No such path." in told
 
 
+@pytest.mark.compiler
 def test_nobody_is_left_running(bench: Bench) -> None:
     with bench.started(["direct"]) as (direct,):
         pass
     with pytest.raises(ConnectionRefusedError):
         memory.begin(direct, 1)
+
+
+def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(processes.Unusable, match="a C compiler is missing"):
+        Bench(tmp_path)
 
 
 # --- what a process is charged ---
@@ -142,6 +150,7 @@ def test_a_process_that_does_not_listen_is_told_with_its_last_words(tmp_path: Pa
 # --- large bodies ---
 
 
+@pytest.mark.compiler
 def test_bodies_are_held_together(bench: Bench) -> None:
     size = 256 * 1024
     assert len(memory.large_body(size)) == size
@@ -152,6 +161,7 @@ def test_bodies_are_held_together(bench: Bench) -> None:
     assert held.seconds >= 0.1, "the mock reads on after a pause"
 
 
+@pytest.mark.compiler
 def test_who_refuses_nothing_does_not_hold_max_bodies(bench: Bench) -> None:
     with bench.started(["direct"]) as (direct,):
         refusals = memory.overfill(direct, limit=20_000, count=3, size=10_000)
@@ -193,6 +203,7 @@ def test_what_telemetry_adds_at_full_speed_is_told_and_not_judged() -> None:
     assert (line.words.endswith("each as busy as it can"), line.measured, line.verdict) == (True, pytest.approx(90), "")
 
 
+@pytest.mark.compiler
 def test_at_a_rate_nobody_asks_more_often(bench: Bench) -> None:
     case = Case("some", "some", 4, rate=200)
     (sample,) = bench.rounds(["direct"], [case], 1, 0.5)
@@ -200,6 +211,7 @@ def test_at_a_rate_nobody_asks_more_often(bench: Bench) -> None:
     assert 80 <= sample.answered <= 104, "each connection once in 20 ms, and once at the start"
 
 
+@pytest.mark.compiler
 def test_everything_tells_a_collector_and_loses_nothing(bench: Bench) -> None:
     (sample,) = bench.rounds(["everything"], [CASES[1]], 1, 0.3)
     assert (sample.failed, sample.lost) == (0, 0)
@@ -310,6 +322,7 @@ def test_terminal_and_page_show_the_same_figures() -> None:
     assert set(terminal(shown).replace("The run", "").split()) - {"Figures"} <= set(page(shown).split())
 
 
+@pytest.mark.compiler
 def test_a_run_of_direct_alone_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples, written = tmp_path / "run.json", tmp_path / "page.md"
     choice = ["--proxies", "direct", "--cases", "one", "--rounds", "1", "--secs", "0.3"]
@@ -328,11 +341,13 @@ def test_nothing_to_measure_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing to measure" in capsys.readouterr().err
 
 
+@pytest.mark.compiler
 def test_the_driver_says_how_it_is_called(bench: Bench) -> None:
     ran = subprocess.run([bench.driver], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr.split()[0]) == (2, "load")
 
 
+@pytest.mark.compiler
 def test_a_proxy_that_is_gone_is_told(bench: Bench) -> None:
     gone = Proxy("gone", processes.free_port())
     with pytest.raises(processes.Unusable, match="gone, one: the driver gave up"):

@@ -4,13 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from spangate.call.amounts import Duration, Number, Size, number, seconds, show_number, show_seconds, show_size, size
+from spangate.call.amounts import (
+    Duration,
+    Number,
+    Quantity,
+    Rate,
+    RateOf,
+    Share,
+    Size,
+    number,
+    quantity,
+    rate,
+    seconds,
+    share,
+    show_number,
+    show_quantity,
+    show_seconds,
+    show_share,
+    show_size,
+    size,
+)
 
 
 @pytest.mark.parametrize(
@@ -123,3 +144,60 @@ def test_settings_classes_take_amounts() -> None:
 def test_the_schema_of_an_amount_is_text_or_a_number() -> None:
     schema = Limits.model_json_schema()["properties"]["wait"]
     assert [kind["type"] for kind in schema["anyOf"]] == ["string", "number"]
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        (rate, "10/s", Rate(10, 1)),
+        (rate, "600/min", Rate(600, 60)),
+        (rate, "200k / h", Rate(200_000, 3600)),
+        (rate, "5M/day", Rate(5_000_000, 86400)),
+        (rate, Rate(1, 1), Rate(1, 1)),
+        (quantity, "5M", Decimal(5_000_000)),
+        (quantity, "0.25", Decimal("0.25")),
+        (quantity, 0.1, Decimal("0.1")),
+        (quantity, 50, Decimal(50)),
+        (share, "10%", Decimal("0.1")),
+        (share, "12.5 %", Decimal("0.125")),
+        (share, 0.1, Decimal("0.1")),
+        (share, "1", Decimal(1)),
+    ],
+)
+def test_rates_quantities_and_shares(read: Callable[[object], Any], text: object, value: Any) -> None:
+    assert read(text) == value
+
+
+NO_RATES = ["600", 600, "600/m", "/s", "1.5/s", "-1/s", "1/s/s"]
+NO_QUANTITIES = ["5MB", -1, True, float("nan"), None]
+NO_SHARES = ["ten%", "-5%", "10%%", None]
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        *((rate, text) for text in NO_RATES),
+        *((quantity, text) for text in NO_QUANTITIES),
+        *((share, text) for text in NO_SHARES),
+    ],
+)
+def test_other_rates_quantities_and_shares_are_refused(read: Callable[[object], Any], text: object) -> None:
+    with pytest.raises(ValueError, match=r"must be a (rate|number|share) such as|must come to whole"):
+        read(text)
+
+
+@given(st.integers(0, 10**12), st.sampled_from([1, 60, 3600, 86400]))
+def test_what_is_shown_is_read_as_the_same(amount: int, per: int) -> None:
+    assert rate(str(Rate(amount, per))) == Rate(amount, per)
+    assert quantity(show_quantity(Decimal(amount) / 1000)) == Decimal(amount) / 1000
+    assert share(show_share(Decimal(amount) / 10**6)) == Decimal(amount) / 10**6
+
+
+def test_settings_read_them() -> None:
+    class Rule(BaseModel):
+        rate: RateOf
+        limit: Quantity
+        grace: Share
+
+    rule = Rule.model_validate({"rate": "10/s", "limit": "2k", "grace": "5%"})
+    assert (rule.rate, rule.limit, rule.grace) == (Rate(10, 1), Decimal(2000), Decimal("0.05"))

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spangate.call import sse
-from spangate.exporters.said import KEPT, LOOKED, Said, text_in
+from spangate.call.spoken import spoken_in
+from spangate.exporters.said import KEPT, LOOKED, Said
 
 from case import case
 
@@ -24,11 +25,15 @@ def event(delta: dict[str, Any], **rest: Any) -> bytes:
     return sse.frame(json.dumps({**WRAPPED, "choices": [{"index": 0, "delta": delta, "finish_reason": None, **rest}]}).encode())
 
 
+def text_in(data: bytes) -> int:
+    return spoken_in(data)[0]
+
+
 def heard(*pieces: bytes, sse: bool = True) -> int:
     said = Said()
     for piece in pieces:
         said.hear(piece, sse=sse)
-    return said.bytes()
+    return said.total()[0]
 
 
 @given(
@@ -69,6 +74,17 @@ def test_what_nobody_can_read_counts_as_it_is() -> None:
     assert heard(b"\x1f\x8b" + b"x" * 98, b"x" * 100, sse=False) == 200
 
 
+@pytest.mark.fault("USE-08")
+@pytest.mark.parametrize("count", [1, 10, 1000, 10_000])
+@pytest.mark.parametrize("together", [1, 7])
+def test_deltas_are_counted_however_many_come_together(count: int, together: int) -> None:
+    said = Said()
+    said.hear(event({"role": "assistant", "content": ""}), sse=True)
+    for _ in range(count):
+        said.hear(event({"content": "a"}) * together, sse=True)
+    assert said.total() == (pytest.approx(count * together, rel=0.01), pytest.approx(count * together, rel=0.01))
+
+
 @pytest.mark.parametrize("size", [1, 4, 40, 4000, 40_000])
 @pytest.mark.parametrize("count", [1, 10, 1000])
 def test_a_stream_of_even_pieces_is_told_exactly(size: int, count: int) -> None:
@@ -91,7 +107,7 @@ def test_a_long_stream_costs_no_more_and_more() -> None:
         kept.append(said._size)
     assert max(kept) <= KEPT
     assert sum(now < before for before, now in pairwise(kept)) < 30, "so often it was read"
-    assert said.bytes() == pytest.approx(160_000, rel=0.01)
+    assert said.total()[0] == pytest.approx(160_000, rel=0.01)
 
 
 def test_of_a_very_long_body_a_part_is_read() -> None:

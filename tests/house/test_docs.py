@@ -93,6 +93,15 @@ def test_decisions_are_numbered() -> None:
     assert numbers == list(range(len(numbers)))
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/decisions").glob("*.md"))[1:], ids=lambda path: path.name)
+def test_a_decision_has_its_number_and_its_parts(path: Path) -> None:
+    """What was tried stands where there was something."""
+    text = path.read_text("utf-8")
+    assert re.match(rf"# {int(path.name[:4])}: ", text)
+    parts = re.findall(r"^\*\*([A-Z][^*]*)\.\*\*", text, re.MULTILINE)
+    assert parts in (["Decided", "Why", "Tried and left", "What follows"], ["Decided", "Why", "What follows"])
+
+
 @pytest.mark.parametrize("page", TYPED, ids=str)
 def test_its_python_runs_and_prints_what_it_says(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Block after block, as one session; a block of `text` is what the one before it prints, and without one it prints nothing."""

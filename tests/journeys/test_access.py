@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from spangate.proxy.config import parse
 from spangate.proxy.kinds import Kinds
 
 from case import KEY, case, key_hash
+from upstream import Misbehaving, chat_completion, http, play
 
 DOCS = Path(__file__).parents[2] / "docs/policies.md"
 HI = [{"role": "user", "content": "hi"}]
@@ -43,6 +45,55 @@ async def test_what_is_not_allowed(body: dict[str, Any], status: int, told: tupl
         assert answer.header("x-spangate-attempts") == "0"
 
 
+PICTURE = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA="  # the beginning of one pixel
+REMOTE = {"type": "image_url", "image_url": {"url": "https://example.com/huge.png"}}
+SENT = json.dumps([{"role": "user", "content": [{"type": "text", "text": "x", "url": PICTURE}, REMOTE]}])
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ('"tools": [{"type": "custom", "function": {"name": "get_x"}, "custom": {"name": "rm_x"}}]', "tools"),
+        ('"tools": [{"type": "web_search", "name": "get_x"}]', "tools"),
+        ('"tools": [{"type": "web_search", "function": {"name": "get_x"}}]', "tools"),
+        ('"tools": [{"type": "function", "function": {"name": "rm_x"}, "function": {"name": "get_x"}}]', "tools"),
+        ('"tools": [{"type": "function", "function": {"name": "get_x", "Name": "rm_x"}}]', "tools"),
+        ('"tool_choice": {"type": "function", "function": {"name": "rm_x"}}', "tools"),
+        ('"Tools": [{"type": "function", "function": {"name": "rm_x"}}]', "Tools"),
+        ('"Model": "secret"', "Model"),
+        ('"MAX_TOKENS": 100000', "MAX_TOKENS"),
+        ('"messages": ' + SENT, "messages"),
+        ('"messages": ' + json.dumps([{"role": "user", "content": [REMOTE]}]).replace('image_url"', 'image\\u005furl"'), "messages"),
+        ('"messages": ' + json.dumps([{"role": "user", "content": "x", "images": [PICTURE]}]), "messages"),
+        ('"prompt": "x", "best_of": 100', "n"),
+        ('"prompt": ["x", "y", "z"]', "n"),
+    ],
+)
+async def test_a_decoy_hides_nothing(fields: str, param: str, tmp_path: Path) -> None:
+    rule = {"tools": {"deny": ["rm_*", "web_search"]}, "max": {"n": 2, "image": "10x10"}}
+    hi = "" if param in ("messages", "n") else '"messages": [{"role": "user", "content": "hi"}], '
+    async with case(tmp_path, teams=teams(**rule)) as it:
+        path = "/v1/completions" if param == "n" else "/v1/chat/completions"
+        answer = await it.ask(f'{{"model": "ok", {hi}{fields}}}'.encode(), path=path)
+        assert (answer.status, answer.error["param"]) == (403 if answer.error["code"] == "tool_not_allowed" else 400, param)
+        assert answer.header("x-spangate-attempts") == "0"
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"max_completion_tokens": 100}, {"max_tokens": 100, "n_predict": 1000}, {"max_tokens": 3, "n_predict": 1000}]
+)
+async def test_a_cap_reaches_a_server_that_reads_another_field(given: dict[str, int], tmp_path: Path) -> None:
+    async with Misbehaving(play(http(body=chat_completion("Hello")))) as up:
+        providers = {"up": {"kind": "openai", "flavor": "llamacpp", "base_url": up.base_url}, "script": {"kind": "scripted"}}
+        async with case(tmp_path, up, providers=providers, teams=teams(max={"max_tokens": 5})) as it:
+            answer = await it.ask(given)
+            assert (answer.status, answer.header("x-spangate-capped")) == (200, "5")
+            sent = (await up.request()).json()
+            assert {name: cap for name, cap in sent.items() if name not in ("model", "messages")} == {
+                "max_tokens": min(given.get("max_tokens", 5), 5)
+            }
+
+
 @pytest.mark.parametrize(("stream", "given"), [(False, {}), (True, {}), (True, {"max_tokens": 100}), (False, {"max_completion_tokens": 4})])
 async def test_a_long_answer_is_capped(stream: bool, given: dict[str, int], tmp_path: Path) -> None:
     async with case(tmp_path, teams=teams(max={"max_tokens": 5})) as it:
@@ -58,10 +109,8 @@ async def test_a_rule_in_shadow_is_seen_and_not_felt(tmp_path: Path) -> None:
         assert (answer.status, answer.header("x-spangate-capped")) == (200, None)
         assert (await it.ask({"model": "ok", "messages": HI})).status == 200
         seen = await it.running.kept.count(2)
-        assert [[(note.name, note.figures) for note in each.notes] for each in seen] == [
-            [("access.refused", {"tool": "rm_x", "mode": "shadow"})],
-            [],
-        ]
+        told = {"tool": "rm_x", "rule": "teams.search.policies[0]", "condition": "'rm_x' in tools", "mode": "shadow"}
+        assert [[(note.name, note.figures) for note in each.notes] for each in seen] == [[("access.refused", told)], []]
 
 
 def test_the_pages_examples_can_be_used() -> None:

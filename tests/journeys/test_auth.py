@@ -52,27 +52,43 @@ async def test_a_key_is_taken_from_three_headers(tmp_path: Path, headers: Pairs)
         assert answer.json()["team"] == "search"
 
 
+ADMIN_TOKEN = "a-token-for-nobody-but-the-admin"
+ASKED = {"/v1/models": "GET", "/v1/key": "GET", CHAT: "POST", "/admin/sql": "POST", "/usage/sql": "POST"}
+
+
 @pytest.mark.fault("KEY-06")
 @pytest.mark.parametrize("host", ["localhost:4000/#@x", "a/v1/models?", "public.example", "127.0.0.1", "[::1]:80", "x@127.0.0.1"])
-@pytest.mark.parametrize("path", ["/v1/models", "/v1/key", CHAT])
+@pytest.mark.parametrize("path", ASKED)
 async def test_the_host_header_decides_nothing(tmp_path: Path, host: str, path: str) -> None:
-    method = "POST" if path == CHAT else "GET"
-    async with case(tmp_path) as it:
+    method = ASKED[path]
+    body = b'{"sql": "SELECT 1"}' if path.endswith("/sql") else None
+    async with case(tmp_path, usage={"path": "usage.duckdb"}, server={"admin_token": ADMIN_TOKEN}) as it:
         headers = [("X-Forwarded-Host", "localhost"), ("X-Original-URL", "/healthz"), ("X-Rewrite-URL", "/healthz")]
-        data = it.request(path=path, method=method, headers=headers, key="sg-wrong")
         told = it.running.address.url.removeprefix("http://")
-        answer = await it.raw(data.replace(f"Host: {told}".encode(), f"Host: {host}".encode()), rows=path == CHAT, method=method)
-        assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
+        # A team's key is nothing to /admin, and the admin's token nothing elsewhere.
+        for key in ("sg-wrong", KEY if path.startswith("/admin") else ADMIN_TOKEN):
+            data = it.request(body, path=path, method=method, headers=headers, key=key)
+            answer = await it.raw(data.replace(f"Host: {told}".encode(), f"Host: {host}".encode()), rows=path == CHAT, method=method)
+            assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
+        if body is not None:
+            good = it.request(body, path=path, key=ADMIN_TOKEN if path.startswith("/admin") else KEY)
+            assert (await it.raw(good)).json()["rows"] == [[1]]
+
+
+SIDEWAYS = ["/healthz/../v1/models", "//v1/models", "/v1//models", "/V1/models", "/v1/models/", "/%76%31/models", "/healthz;/v1/models"]
+SIDEWAYS += ["/healthz/../admin/sql", "/usage/../admin/sql", "//admin/sql", "/admin//sql", "/Admin/sql", "/admin/sql/", "/%61dmin/sql"]
+SIDEWAYS += ["/healthz/../usage/sql", "//usage/sql", "/USAGE/sql", "/usage/sql/", "/usage%2Fsql", "/usage/sql;/admin/sql"]
 
 
 @pytest.mark.fault("KEY-06")
-@pytest.mark.parametrize(
-    "path", ["/healthz/../v1/models", "//v1/models", "/v1//models", "/V1/models", "/v1/models/", "/%76%31/models", "/healthz;/v1/models"]
-)
+@pytest.mark.parametrize("path", SIDEWAYS)
 async def test_only_the_path_as_it_stands_is_routed(tmp_path: Path, path: str) -> None:
-    async with case(tmp_path) as it:
-        answer = await it.ask(path=path, method="GET", key="sg-wrong")
-        assert (answer.status, answer.error["code"]) == (404, "not_found")
+    """Whoever shows the right key gets no further: there is nothing."""
+    async with case(tmp_path, usage={"path": "usage.duckdb"}, server={"admin_token": ADMIN_TOKEN}) as it:
+        for key in ("sg-wrong", KEY, ADMIN_TOKEN):
+            for method in ("GET", "POST"):
+                answer = await it.ask(b'{"sql": "SELECT 1"}', path=path, method=method, key=key)
+                assert (answer.status, answer.error["code"]) == (404, "not_found")
 
 
 # ---- no key

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from case import CHAT_WITH_M, KEY, OTHER, Case, Line, case
-from upstream import chat_answer, chat_completion, chunk, error, http, play, wants_stream
+from upstream import C, D, F, chat_answer, chat_completion, chunk, error, http, play, sse, wants_stream
 
 MiB = 1 << 20
 HELLO = chat_completion("Hello")
@@ -131,15 +131,20 @@ async def test_a_length_that_is_too_large_is_refused_at_once(tmp_path: Path) -> 
 
 
 @pytest.mark.fault("RES-02")
-@pytest.mark.parametrize(("headers", "status"), [([("Transfer-Encoding", "chunked")], 413), ([("Content-Length", str(200 * MiB))], 413)])
-async def test_a_body_that_is_too_large_is_never_held(tmp_path: Path, headers: list[tuple[str, str]], status: int) -> None:
+@pytest.mark.parametrize(
+    ("framing", "piece"),
+    [(("Transfer-Encoding", "chunked"), chunk(b"x" * MiB)), (("Content-Length", str(200 * MiB)), b"x" * MiB)],
+    ids=["chunked", "with its length"],
+)
+async def test_a_body_that_is_too_large_is_never_held(tmp_path: Path, framing: tuple[str, str], piece: bytes) -> None:
     async with case(tmp_path, server={"max_body": "8MiB"}) as it:
         it.rows += 1
         before = rss()
-        pushed, answer = await push(it, it.request(b"", headers=headers), chunk(b"x" * MiB) if status else b"", 200)
-        assert (answer.status, answer.error["code"]) == (status, "request_too_large")
+        pushed, answer = await push(it, it.request(b"", headers=[framing]), piece, 200)
+        assert (answer.status, answer.error["code"]) == (413, "request_too_large")
         assert pushed < 200
         assert rss() - before < 24 * MiB
+        assert not it.up.requests
 
 
 @pytest.mark.fault("RES-02")
@@ -265,14 +270,22 @@ async def test_what_is_not_too_deep_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("RES-04")
-async def test_an_answer_that_nests_too_deep_is_not_ours_to_judge(tmp_path: Path) -> None:
-    deep = b'{"object":"chat.completion","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}],"x":%b}'
-    for nested in (b"[" * 500 + b"]" * 500, b"[" * 20_000 + b"]" * 20_000):
-        async with case(tmp_path, play(http(200, (), deep % nested))) as it:
-            answer = await it.ask()
-            assert answer.status in {200, 502}
-            if answer.status == 200:
-                assert answer.body == deep % nested
+@pytest.mark.parametrize(("levels", "stream", "status"), [(500, False, 200), (500, True, 200), (20_000, True, 200), (20_000, False, 502)])
+async def test_an_answer_that_nests_too_deep_is_not_ours_to_judge(tmp_path: Path, levels: int, stream: bool, status: int) -> None:
+    """What can be read, or need not be, goes out as it came; a whole answer that no parser reads is the provider's failure."""
+    nested = b"[" * levels + b"]" * levels
+    whole = HELLO[:-1] + b',"x":%b}' % nested
+    first = C("Hello")[: -len(b"}\n\n")] + b',"x":%b}\n\n' % nested
+    async with case(tmp_path, play(sse(first, F("stop"), D) if stream else http(200, (), whole))) as it:
+        answer = await it.ask({"stream": stream})
+        assert answer.status == status
+        (seen,) = await it.running.kept.count(1)
+        if status == 200:
+            assert answer.body == (first + F("stop") + D if stream else whole)
+            assert (seen.outcome, seen.attempts[0].outcome) == ("completed", "success")
+        else:
+            assert answer.error["code"] == "upstream_error"
+            assert (seen.outcome, seen.attempts[0].outcome) == ("failed", "error")
 
 
 @pytest.mark.fault("RES-06")

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+import openai
 import psutil
 import pytest
 
@@ -24,6 +25,7 @@ from gateway import until
 from upstream import LAST_CHUNK, C, D, F, Misbehaving, chat_answer, chat_chunk, chunk, echo, error, http, play, sse_head
 
 STREAM: dict[str, Any] = {"stream": True}
+HI: Any = [{"role": "user", "content": "hi"}]
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
@@ -241,6 +243,34 @@ async def test_a_client_that_leaves_among_comments_frees_its_provider(tmp_path: 
             (seen,) = await it.running.kept.count(1)
         assert seen.outcome == "aborted"
         await it.up.requests[0].peer_closed.wait()
+
+
+@pytest.mark.fault("CAN-06")
+async def test_openais_own_client_takes_no_notice_of_comments(tmp_path: Path) -> None:
+    """Nor does its time limit between two pieces strike, which is shorter than the provider's silence."""
+    late = play(chat_role(), (chunk(C("Hel")), 0.9), chunk(C("lo")), chunk(F("stop") + D) + LAST_CHUNK)
+    async with case(tmp_path, late, server={"keepalive": "100ms"}) as it:
+        it.rows += 2
+        patience = openai.Timeout(5, read=0.4)
+        async with openai.AsyncOpenAI(base_url=it.running.url, api_key=KEY, max_retries=0, timeout=patience) as client:
+            raw = client.chat.completions.with_streaming_response.create(model="m", messages=HI, stream=True)
+            async with raw as answer:
+                body = b"".join([piece async for piece in answer.iter_bytes()])
+            chunks = [each async for each in await client.chat.completions.create(model="m", messages=HI, stream=True)]
+        assert body.count(KEEP_ALIVE) >= 3
+        assert [each.choices[0].delta.content for each in chunks] == ["", "Hel", "lo", None]
+        assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+@pytest.mark.fault("CAN-06")
+async def test_openais_own_client_raises_a_failure_after_comments(tmp_path: Path) -> None:
+    async with case(tmp_path, play((error(500, "no"), 0.25)), server={"keepalive": "100ms"}) as it:
+        it.rows += 1
+        async with openai.AsyncOpenAI(base_url=it.running.url, api_key=KEY, max_retries=0) as client:
+            stream = await client.chat.completions.create(model="m", messages=HI, stream=True)
+            with pytest.raises(openai.APIError) as raised:
+                assert [each async for each in stream] == []
+        assert (raised.value.code, raised.value.type) == ("upstream_error", "server_error")
 
 
 def chat_role() -> bytes:

@@ -194,6 +194,12 @@ async def overloaded(client: AsyncOpenAI, it: Case) -> Any:
         await first
 
 
+FORBIDDEN: Any = [{"type": "function", "function": {"name": "rm_all", "parameters": {"type": "object", "properties": {}}}}]
+RULES = [
+    {"access": {"tools": {"deny": ["rm_*"]}, "operations": ["chat", "completions"]}},
+    {"budget": {"name": "b", "limit": 0, "window": "total", "models": ["spent"]}},
+]
+
 ERRORS: dict[str, tuple[Asking, Any, type[openai.APIStatusError], dict[str, Any]]] = {
     "400": (
         lambda client, it: chat(client, it, messages="hi"),
@@ -212,6 +218,18 @@ ERRORS: dict[str, tuple[Asking, Any, type[openai.APIStatusError], dict[str, Any]
         (),
         openai.AuthenticationError,
         {"status_code": 401, "code": "invalid_api_key", "type": "authentication_error"},
+    ),
+    "403": (
+        lambda client, it: chat(client, it, tools=FORBIDDEN),
+        (),
+        openai.PermissionDeniedError,
+        {"status_code": 403, "code": "tool_not_allowed", "type": "permission_error", "param": "tools"},
+    ),
+    "403 of another operation": (
+        lambda client, it: client.embeddings.create(model="m", input="x"),
+        (),
+        openai.PermissionDeniedError,
+        {"status_code": 403, "code": "operation_not_allowed", "type": "permission_error", "param": None},
     ),
     "404": (
         lambda client, it: chat(client, it, model="nobody"),
@@ -232,6 +250,12 @@ ERRORS: dict[str, tuple[Asking, Any, type[openai.APIStatusError], dict[str, Any]
         play(error(429, "slow down", type="requests", code="rate_limit_exceeded", headers=[("Retry-After", "3")])),
         openai.RateLimitError,
         {"status_code": 429, "code": "rate_limit_exceeded", "type": "requests"},
+    ),
+    "429 of a budget": (
+        lambda client, it: chat(client.with_options(max_retries=2), it, model="spent"),
+        (),
+        openai.RateLimitError,
+        {"status_code": 429, "code": "budget_exceeded", "type": "insufficient_quota"},
     ),
     "502": (
         chat,
@@ -259,9 +283,10 @@ ERRORS: dict[str, tuple[Asking, Any, type[openai.APIStatusError], dict[str, Any]
 async def test_each_error_is_the_exception_that_programs_expect(tmp_path: Path, name: str) -> None:
     ask, script, kind, fields = ERRORS[name]
     hasty = {"targets": [{"provider": "up"}], "time_limit": {"total": "150ms"}}
-    models = {"m": {"targets": [{"provider": "up"}]}, "ok": {"targets": [{"provider": "script"}]}, "hasty": hasty}
+    models = {name: {"targets": [{"provider": "script" if name == "ok" else "up"}]} for name in ("m", "ok", "spent")} | {"hasty": hasty}
     limits = {"max_body": "100KiB", "max_calls": 1 if name == "503" else 10}
-    async with case(tmp_path, script, models=models, server=limits) as it, clients(it) as (_, client):
+    teams = {"search": {"keys": [{"name": "ci", "hash": key_hash(KEY)}], "policies": RULES}}
+    async with case(tmp_path, script, models=models, server=limits, teams=teams) as it, clients(it) as (_, client):
         it.rows += 1
         with pytest.raises(kind) as raised:
             await ask(client, it)
@@ -277,7 +302,9 @@ async def test_each_error_is_the_exception_that_programs_expect(tmp_path: Path, 
         assert body["doc_url"].startswith(f"{it.running.address.url}/docs/errors/")
         page = await it.ask(path=body["doc_url"], method="GET")  # in absolute form, as proxies are asked
         assert (page.status, page.header("content-type")) == (200, "text/markdown; charset=utf-8")
-        if fields["status_code"] in {429, 503}:
+        if name == "429 of a budget":
+            assert told.response.headers["x-should-retry"] == "false"  # nor did it: there is one row
+        elif fields["status_code"] in {429, 503}:
             assert int(told.response.headers["retry-after"]) > 0
 
 

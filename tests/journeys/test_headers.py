@@ -234,6 +234,7 @@ async def test_a_cookie_is_kept_by_nobody(tmp_path: Path) -> None:
     [
         ([("Content-Type", "application/json"), ("Content-Type", "text/event-stream"), ("Content-Length", str(len(HELLO)))], 502),
         ([("Content-Length", str(len(HELLO))), ("Content-Length", "5")], 502),
+        ([("Content-Length", str(len(HELLO))), ("Content-Length", str(len(HELLO)))], 502),  # equal ones too: RFC 9110, 8.6 lets us refuse
         ([("Content-Length", "5"), ("Transfer-Encoding", "chunked")], 502),
         ([("Content-Length", str(len(HELLO))), ("X-Trace", "a"), ("X-Trace", "b")], 200),
     ],
@@ -259,6 +260,19 @@ async def test_repeated_headers_of_a_client(tmp_path: Path) -> None:
         coded = await it.ask(headers=[("Content-Encoding", "identity"), ("Content-Encoding", "gzip")])
         assert (coded.status, coded.error["code"]) == (415, "unsupported_encoding")
         assert len(it.up.requests) == 2
+
+
+@pytest.mark.fault("HDR-09")
+@pytest.mark.parametrize("second", [0, 1], ids=["equal", "unequal"])
+async def test_two_lengths_of_a_client_are_refused(tmp_path: Path, second: int) -> None:
+    """Equal ones as well: what stands in front of us may keep the one and drop the other."""
+    body = b'{"model":"m","messages":[]}'
+    async with case(tmp_path) as it:
+        lengths = [("Content-Length", str(len(body))), ("Content-Length", str(len(body) + second))]
+        answer = await it.raw(it.request(body, headers=lengths))
+        assert (answer.status, answer.error["code"], answer.header("connection")) == (400, "invalid_request", "close")
+        assert not it.up.requests
+        it.rows += len(it.running.kept.seen)
 
 
 # ---- Expect

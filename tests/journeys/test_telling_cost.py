@@ -9,7 +9,6 @@ import asyncio
 import gc
 import hashlib
 import json
-import shutil
 import sys
 import time
 from collections import deque
@@ -31,7 +30,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 from processes import Process, compiled, free_port
 from proxies import MODEL, SPANGATE, find_spangate, start_mock
 
-RATES = (1000, 800, 600, 400, 300, 200, 100)  # calls a second
+RATES = (1000, 800, 600, 400, 300, 200, 100, 50, 20)  # calls a second
 SECONDS, ROUNDS, LANES = 4.0, 7, 64
 STEADY = 0.01  # seconds: a p99 above this without the writer is a machine that can't follow
 BODY = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "Why are there two high tides a day?"}]}).encode()
@@ -150,18 +149,18 @@ def p99(times: list[float]) -> float:
 
 
 async def steady(load: Load) -> int:
-    """The highest rate that the machine can follow without the writer."""
+    """The highest rate that the machine can follow without the writer; at worst the lowest of all."""
     for rate in RATES:
         tried = sorted([p99(await load.run(rate, 2.0)) for _ in range(3)])
         print(f"{rate} calls/s without the writer: p99 {[f'{each * 1000:.1f} ms' for each in tried]}")
         if tried[1] < STEADY:
-            return rate
-    pytest.skip("this machine can't follow 100 calls a second")
+            break
+    return rate
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler here")
+@pytest.mark.compiler
 async def test_the_writer_costs_no_more_than_a_call(tmp_path: Path) -> None:
     with gateways(tmp_path) as running:
         loads = {name: Load(gateway.port) for name, gateway in running.items()}

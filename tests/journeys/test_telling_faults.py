@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from case import CHAT, KEY, Case
 from otlp_sink import Sink, attributes
 from serving import Program, serving
 from told import CLIENT, SERVER, told
-from upstream import LAST_CHUNK, C, D, F, Misbehaving, U, chat_answer, chat_completion, chunk, http, play, sse_head
+from upstream import LAST_CHUNK, C, D, F, Misbehaving, Play, Request, U, chat_answer, chat_completion, chunk, http, play, sse_head
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = ("traceparent", f"00-{TRACE}-{CALLER}-01")
@@ -124,18 +125,27 @@ async def test_odd_values_leave_rows_and_spans(tmp_path: Path) -> None:
 
 @pytest.mark.fault("TEL-08", "TEL-03")
 @pytest.mark.parametrize("inbound", ["link", "ignore"])
-async def test_strangers_begin_no_trace_of_ours(tmp_path: Path, inbound: str) -> None:
-    """Neither does their flag: here our own ratio keeps everything, and they say 0; or nothing, and they say 1."""
-    headers = [("traceparent", PARENT[1][:-2] + "00"), ("tracestate", "vendor=secret"), ("baggage", "user=jane")]
-    async with told(tmp_path, play(chat_answer("Hello")), server={"inbound_trace": inbound}) as it:
+@pytest.mark.parametrize("ratio", [0, 1])
+@pytest.mark.parametrize("flag", ["00", "01"])
+async def test_strangers_begin_no_trace_of_ours(tmp_path: Path, inbound: str, ratio: int, flag: str) -> None:
+    """Neither does their flag: our own ratio keeps everything, or nothing, whatever they say."""
+    headers = [("traceparent", PARENT[1][:-2] + flag), ("tracestate", "vendor=secret"), ("baggage", "user=jane")]
+    sampler = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": str(ratio)}
+    async with told(tmp_path, play(chat_answer("Hello")), environ=sampler, server={"inbound_trace": inbound}) as it:
         assert (await it.it.ask(headers=headers)).status == 200
+        [request] = it.it.up.requests
+        assert not {name.lower() for name, _ in request.headers} & {b"baggage", b"tracestate"}
+        assert TRACE.encode() not in request.raw
+        if not ratio:
+            assert await it.spans() == []
+            [row] = await it.rows("SELECT trace_id, attempts, input_tokens FROM calls")
+            assert row.pop("trace_id") not in (TRACE, "0" * 32)
+            assert row == {"attempts": 1, "input_tokens": 7}
+            return
         call = await it.call()
         assert call.span.trace_id.hex() not in (TRACE, "0" * 32)
         assert (call.span.parent_span_id, call.span.trace_state) == (b"", "")
         assert [(link.trace_id.hex(), link.span_id.hex()) for link in call.span.links] == [(TRACE, CALLER)] * (inbound == "link")
-        [request] = it.it.up.requests
-        assert not {name.lower() for name, _ in request.headers} & {b"baggage", b"tracestate"}
-        assert TRACE.encode() not in request.raw
 
 
 @pytest.mark.fault("TEL-08")
@@ -279,3 +289,43 @@ async def test_what_callers_make_up_is_not_kept_in_memory(tmp_path: Path, warm: 
             assert (await everything)[0].code == 0
     rows = kept(tmp_path, 'SELECT status, count(*), count(DISTINCT "user") FROM calls GROUP BY status ORDER BY status')
     assert rows == [(200, warm + number, warm + number), (401, warm + number, 1)]
+
+
+# ---- TEL-05: names that callers make up
+
+
+@pytest.mark.fault("TEL-05")
+async def test_a_model_of_any_name_is_one_series_more(tmp_path: Path) -> None:
+    """A gateway that passes any name through, and a provider that answers under that name: /metrics knows those that are written down."""
+    up, script = {"targets": [{"provider": "up"}]}, {"targets": [{"provider": "script"}]}
+
+    async def told_at(it: Case) -> dict[str, list[str]]:
+        """The series of each family, without their values."""
+        page = await it.ask(path="/metrics", method="GET")
+        assert page.status == 200
+        lines = [line.rpartition(" ")[0] for line in page.body.decode().splitlines() if not line.startswith("#")]
+        return {name: [line for line in lines if line.partition("{")[0] == name] for name in {line.partition("{")[0] for line in lines}}
+
+    def answer(request: Request) -> Play:
+        return play(
+            http(200, (), chat_completion("Hello").replace(b'"model":"m"', b'"model":%b' % json.dumps(request.json()["model"]).encode()))
+        )
+
+    async with told(tmp_path, answer, models={"m": up, "ok": script, "*": up}) as it:
+        for name in ("m", "random-0"):
+            assert (await it.it.ask({"model": name})).status == 200
+        await it.it.works()
+        before = await told_at(it.it)
+        async with it.it.line() as line:
+            for number in range(1, 500):
+                line._heard = []
+                it.it.rows += 1
+                await line.send(it.it.request({"model": f"random-{number:x}"}))
+                assert (await line.answer()).status == 200
+        after = await told_at(it.it)
+        assert {request.json()["model"] for request in it.it.up.requests} >= {"m", "random-0", "random-1f3"}
+        assert {name: len(series) for name, series in after.items()} == {name: len(series) for name, series in before.items()}
+        page = (await it.it.ask(path="/metrics", method="GET")).body.decode()
+        assert "random-" not in page
+        counts = dict(re.findall(r'^spangate_attempts_total\{[^}]*gen_ai_request_model="([^"]+)"[^}]*\} (\d+)', page, re.MULTILINE))
+        assert counts == {"m": "1", "ok": "1", "_other": "500"}

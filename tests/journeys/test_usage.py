@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from spangate.exporters.usage.settings import Price
 
 from accounts import Accounts, accounts
 from case import KEY, Case, Line, case
-from upstream import LAST_CHUNK, C, D, F, Script, U, chat_answer, chat_chunk, chunk, http, play, sse, sse_head
+from upstream import LAST_CHUNK, C, D, F, Script, U, chat_answer, chat_chunk, chunk, http, play, raw_head, sse, sse_head
 
 STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 PRICES = [
@@ -92,7 +93,7 @@ async def heard(line: Line, pieces: int) -> None:
 
 @pytest.mark.fault("USE-08")
 async def test_a_client_that_leaves_in_the_middle(tmp_path: Path) -> None:
-    slow = play(sse_head() + chunk(C("word ")), *[(chunk(C("word ")), 0.05)] * 29, chunk(F("stop") + U(13, 30) + D) + LAST_CHUNK)
+    slow = play(sse_head() + chunk(C("a")), *[(chunk(C("a")), 0.05)] * 29, chunk(F("stop") + U(13, 30) + D) + LAST_CHUNK)
     async with metered(tmp_path, slow) as (it, usage):
         await leaves_after(it, 10)
         await it.running.kept.count(1)
@@ -128,6 +129,32 @@ async def test_two_choices_are_billed_once(tmp_path: Path) -> None:
         estimated = f"{TOKENS} AND usage_source = 'estimated'"
         [[_, output, _]] = await usage.rows(estimated)
         assert output == -(-len("AzureBlue") // 4), "both choices count, and nothing around them"
+
+
+ENDS = {
+    "no [DONE]": play(sse(C("Héllo"), F("stop"))),
+    "no last blank line": play(sse(C("Héllo"), F("stop"), D.rstrip())),
+    "the end of the connection": play(raw_head(200, [("Content-Type", "text/event-stream")]) + C("Héllo") + F("stop"), end="fin"),
+    "[DONE] twice": play(sse(C("Héllo"), F("stop"), D, D)),
+    "as it should": play(sse(C("Héllo"), F("stop"), D)),
+}
+
+
+@pytest.mark.fault("SSE-14")
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_client_gets_one_done_however_the_provider_ends(tmp_path: Path, end: str) -> None:
+    async with metered(tmp_path, ENDS[end]) as (it, usage), it.line() as line:
+        it.rows += 1
+        await line.send(it.request({"stream": True}))
+        async with asyncio.timeout(2):
+            answer = await line.answer()  # to the last chunk
+        assert (answer.status, answer.body) == (200, C("Héllo") + F("stop") + D)
+        await line.send(it.request({"model": "ok"}))  # and the connection goes on
+        it.rows += 1
+        assert (await line.answer()).status == 200
+        [row] = await usage.rows("SELECT outcome, status, usage_source, input_tokens, output_tokens FROM calls WHERE model = 'm'")
+        assert row[:3] == ["completed", 200, "estimated"]
+        assert min(row[3:]) > 0
 
 
 @pytest.mark.fault("USE-11")
@@ -195,25 +222,42 @@ INJECTIONS = [
     "' UNION SELECT * FROM calls --",
     "sg-' || pg_sleep(5) --",
     "a" * 8000,
-    "x%00y",
+    "'); SELECT pg_sleep(5); --",
     "'); DELETE FROM calls; --",
 ]
 
 
 @pytest.mark.fault("KEY-01")
 async def test_a_key_that_is_sql(tmp_path: Path) -> None:
+    """Refused in one shape, and no slower than any other wrong key: no database is asked, let alone told to sleep."""
     async with metered(tmp_path, play(chat_answer("Hello"))) as (it, usage):
         await it.ask()
-        bodies = set()
-        for key in INJECTIONS:
+        bodies, took = set(), {}
+        for key in ("sg-wrong", *INJECTIONS):
+            began = time.perf_counter()
             answer = await it.ask(key=key)
+            took[key] = time.perf_counter() - began
             assert answer.status == 401
             error = answer.error
-            bodies.add((error["message"], error["code"], error["type"]))
+            bodies.add((error["message"], error["code"], error["type"], len(answer.body), tuple(name for name, _ in answer.headers)))
         assert len(bodies) == 1
+        assert max(took.values()) < 1, took
         rows = await usage.rows("SELECT team, status, count(*) FROM calls GROUP BY ALL ORDER BY status")
-        assert rows == [["search", 200, 1], ["", 401, len(INJECTIONS)]]
+        assert rows == [["search", 200, 1], ["", 401, 1 + len(INJECTIONS)]]
         assert KEY not in json.dumps(await usage.rows("SELECT * FROM calls"))
+
+
+@pytest.mark.fault("KEY-01")
+@pytest.mark.parametrize("key", ["x\x00y", f"{KEY}\x00", "\x00"], ids=["inside", "after a good key", "alone"])
+async def test_a_key_with_nul_is_no_key(tmp_path: Path, key: str) -> None:
+    """HTTP knows no NUL in a header: it ends at the parser, and no part of it is taken for a key."""
+    async with metered(tmp_path, play(chat_answer("Hello"))) as (it, usage):
+        request = it.request(key=key)
+        assert b"\x00" in request
+        answer = await it.raw(request)
+        assert (answer.status, answer.error["code"], answer.header("connection")) == (400, "invalid_request", "close")
+        assert it.up.requests == []
+        assert await usage.value("SELECT count(*) FROM calls WHERE team <> ''") == 0
 
 
 async def test_what_callers_write_is_data(tmp_path: Path) -> None:

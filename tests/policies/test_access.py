@@ -58,7 +58,7 @@ async def test_names_and_patterns(models: list[str], model: str, allowed: bool) 
 
 def test_a_forbidden_model_gets_the_words_of_one_that_nobody_knows() -> None:
     with pytest.raises(Refused) as caught:
-        Access(models=("fast",)).naming(["fast", "small"])(call("strong"), answered)
+        Access(models=("fast",)).refusing(lambda asked: model_not_found(asked.model, ["fast", "small"]))(call("strong"), answered)
     assert caught.value.message == model_not_found("strong", ["fast", "small"]).message
 
 
@@ -187,9 +187,9 @@ def png(width: int, height: int) -> str:
         ([png(512, 1024)], None),
         ([png(1024, 513)], "An image of 1024x513 pixels is larger than this key may send: at most 1024x512."),
         ([png(10, 10), png(2000, 10)], "An image of 2000x10 pixels is larger than this key may send: at most 1024x512."),
-        (["https://example.com/a.png"], "This key may send images of at most 1024x512 pixels: as data URLs of PNG, JPEG, GIF or WebP"),
-        (["data:image/heic;base64,AAAA"], "This key may send images of at most 1024x512 pixels: as data URLs of PNG, JPEG, GIF or WebP"),
-        ([png(1, 1)] * (MOST_IMAGES + 1), "This key may send images of at most 1024x512 pixels"),
+        (["https://example.com/a.png"], "of at most 1024x512 pixels, and the size of one can't be told: send it as a data URL"),
+        (["data:image/heic;base64,AAAA"], "of at most 1024x512 pixels, and the size of one can't be told: send it as a data URL"),
+        ([png(1, 1)] * (MOST_IMAGES + 1), "This key may send at most 128 images, so that their size can be told."),
     ],
 )
 def test_images(urls: list[str], told: str | None) -> None:
@@ -199,7 +199,7 @@ def test_images(urls: list[str], told: str | None) -> None:
     else:
         error = refusal(rule, asked)
         assert (error.code, error.param) == ("invalid_request", "messages")
-        assert error.message.startswith(told)
+        assert told in error.message
 
 
 async def test_a_long_message_is_looked_at_in_steps_first() -> None:

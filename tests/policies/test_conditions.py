@@ -104,6 +104,12 @@ def test_a_body_that_was_changed_has_a_size_too() -> None:
         ("bytes", ["1:1: must be true or false, and this is an int"]),
         ("model + team", ["1:1: must be true or false, and this is a string"]),
         ("  ", ["1:1: is empty; leave it out for every call"]),
+        ("Bytes > 1", ['1:1: nothing is called "Bytes"; did you mean "bytes"?']),
+        (".team == 't'", ['1:1: a name begins without "."']),
+        ("stream || 'a' in // list\n  .tools", ['2:3: a name begins without "."']),
+        ("model.matches('(')", ["1:15: is no pattern that can be looked for"]),
+        ("stream && matches(model, r'a(?=b)')", ["1:26: is no pattern that can be looked for"]),
+        ("tools.all(t, t.matches ( 'a{2000}'))", ["1:26: is no pattern that can be looked for"]),
         ("true || " * LONGEST, [f"1:1: is longer than {LONGEST} characters"]),
     ],
 )
@@ -118,7 +124,7 @@ def test_what_is_wrong_is_told_with_its_place(condition: str, told: list[str]) -
     ("condition", "kind"),
     [
         ("tags.team == 'x'", "NOT_FOUND"),
-        ("model.matches('(a')", "INVALID_ARGUMENT"),
+        ("model.matches('(a' + team)", "INVALID_ARGUMENT"),
         ("int(model) > 1", "INVALID_ARGUMENT"),
         ("dyn(model)", "INVALID_ARGUMENT"),
         ("10 / (images - 1) > 1", "INVALID_ARGUMENT"),

@@ -27,6 +27,9 @@ def call(op: Op = "chat", **fields: Any) -> Call:
         ("chat", {"max_completion_tokens": 500}, {"max_completion_tokens": 100}),
         ("chat", {"max_tokens": 50, "max_completion_tokens": 500}, {"max_tokens": 50, "max_completion_tokens": 100}),
         ("completions", {}, {"max_tokens": 100}),
+        ("chat", {"n_predict": 9000, "max_new_tokens": None}, {"max_completion_tokens": 100}),
+        ("chat", {"max_tokens": 500, "max_output_tokens": 9000, "num_predict": -1}, {"max_tokens": 100}),
+        ("completions", {"max_completion_tokens": 500}, {"max_completion_tokens": 500, "max_tokens": 100}),
     ],
 )
 def test_what_goes_out(op: Op, given: dict[str, Any], sent: dict[str, Any]) -> None:
@@ -34,7 +37,7 @@ def test_what_goes_out(op: Op, given: dict[str, Any], sent: dict[str, Any]) -> N
     assert over(asked, 100)
     made = capped(asked, 100)
     assert {name: value for name, value in made.body.parsed().items() if name != "messages"} == sent
-    assert made.head.output_cap == 100
+    assert (made.head.output_cap, made.head.capped, asked.head.capped) == (100, True, False)
     assert made.body.fields["messages"] is asked.body.fields["messages"]
 
 

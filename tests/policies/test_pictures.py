@@ -57,6 +57,12 @@ def test_sizes(picture: bytes, size: tuple[int, int]) -> None:
     assert size_of(encoded.replace(b"/", b"\\/")) == size
 
 
+@pytest.mark.parametrize("between", [b"\\n", b"\\u0041", b" ", b"-", b"="])
+def test_what_others_may_read_otherwise_has_no_size(between: bytes) -> None:
+    encoded = base64.b64encode(png(640, 480))
+    assert size_of(encoded[:16] + between * 4 + encoded[16:]) == (0, 0)
+
+
 def test_what_is_no_base64_has_no_size() -> None:
     assert size_of(b"!" * 100) == (0, 0)
     assert size_of(b"abcde=fg" * 10) == (0, 0)

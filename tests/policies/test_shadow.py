@@ -220,6 +220,114 @@ async def test_a_caller_who_leaves_while_a_rule_thinks() -> None:
         await task
 
 
+# ---- rules with a defect
+
+
+def fails_at_once(call: Call, next: Next) -> AsyncIterator[Event]:
+    raise KeyError("secret")
+
+
+def is_cancelled_at_once(call: Call, next: Next) -> AsyncIterator[Event]:
+    raise asyncio.CancelledError
+
+
+def gives_nothing(call: Call, next: Next) -> AsyncIterator[Event]:
+    return None  # type: ignore[return-value]
+
+
+async def fails_first(call: Call, next: Next) -> AsyncIterator[Event]:
+    raise KeyError("secret")
+    yield
+
+
+async def fails_amid(call: Call, next: Next) -> AsyncIterator[Event]:
+    async with pulling(next(call)) as events:
+        async for event in events:
+            if isinstance(event, Delta):
+                raise ValueError("secret")
+            yield event
+
+
+async def cancels_itself(call: Call, next: Next) -> AsyncIterator[Event]:
+    async with pulling(next(call)) as events:
+        yield await anext(events)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        async for event in events:
+            yield event
+
+
+async def is_impatient(call: Call, next: Next) -> AsyncIterator[Event]:
+    async with asyncio.timeout(0.001):
+        async with pulling(next(call)) as events:
+            async for event in events:
+                await asyncio.Event().wait()
+                yield event
+
+
+class Own(BaseException):
+    """Nobody's."""
+
+
+async def raises_its_own(call: Call, next: Next) -> AsyncIterator[Event]:
+    raise Own
+    yield
+
+
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        (fails_at_once, "KeyError"),
+        (is_cancelled_at_once, "CancelledError"),
+        (gives_nothing, "TypeError"),
+        (fails_first, "KeyError"),
+        (fails_amid, "ValueError"),
+        (cancels_itself, "CancelledError"),
+        (is_impatient, "TimeoutError"),
+        (raises_its_own, "Own"),
+    ],
+)
+async def test_a_defect_is_a_note(rule: Any, error: str, caplog: pytest.LogCaptureFixture) -> None:
+    asked = call()
+    assert await through(rule, asked) == ANSWER
+    assert notes(asked) == [("rule.failed", {"verdict": "warn", "error": error, "mode": "shadow"})]
+    assert caplog.text.count("rule in shadow failed") == 1
+
+
+async def test_a_rule_may_read_the_answer_in_a_task_of_its_own() -> None:
+    read: list[Event] = []
+
+    async def aside(call: Call, next: Next) -> AsyncIterator[Event]:
+        async def reading() -> None:
+            async with pulling(next(call)) as events:
+                read.extend([event async for event in events])
+
+        await asyncio.create_task(reading())
+        yield Closed()
+
+    asked = call()
+    assert await through(aside, asked) == ANSWER
+    assert (read, notes(asked)) == (ANSWER, [])
+
+
+async def test_a_rule_that_will_not_end_holds_up_nobody() -> None:
+    over = asyncio.Event()
+
+    async def stubborn(call: Call, next: Next) -> AsyncIterator[Event]:
+        async with pulling(next(call)) as events:
+            try:
+                await anext(events)
+                yield await anext(events)
+            except asyncio.CancelledError:
+                await over.wait()
+
+    async with pulling(Shadow("rule", stubborn, parting=0.01)(call(), Answering())) as events:
+        assert await anext(events) == ANSWER[0]
+        assert await anext(events) == ANSWER[1]
+    over.set()
+
+
 async def test_what_a_rule_writes_about_the_call_is_its_own() -> None:
     def writing(call: Call, next: Next) -> AsyncIterator[Event]:
         call.seen.finish = "changed"

@@ -10,14 +10,14 @@ from pydantic import ValidationError
 
 from spangate.call.body import Body
 from spangate.call.call import Call, Caller, Labels
-from spangate.call.chain import Next
+from spangate.call.chain import Next, chain
 from spangate.call.errors import Refused
 from spangate.call.events import Closed, Event
 from spangate.policies.access import Access
 from spangate.policies.conditions import ConditionMistakes
 from spangate.policies.content import unseen
 from spangate.policies.shadow import Shadow
-from spangate.policies.terms import MISTAKE, Applies, Terms, terms_of, under
+from spangate.policies.terms import MISTAKE, Applies, Terms, holds, terms_of, under
 
 NOTHING = Access(models=())
 
@@ -106,6 +106,16 @@ def test_in_shadow_it_decides_only_where_it_holds() -> None:
         assert [note.name for note in asked.notes] == told
 
 
+async def test_in_shadow_a_failed_condition_says_so() -> None:
+    asked = call()
+    rule = under(NOTHING, kind="access", mode="shadow", when="tags.x == 'y'")
+    assert [event async for event in rule(asked, answered)] == [Closed()]
+    assert [(note.name, note.figures.get("mode")) for note in asked.notes] == [
+        ("access.condition_failed", "shadow"),
+        ("access.refused", "shadow"),
+    ]
+
+
 def test_it_stands_where_its_policy_stands() -> None:
     assert isinstance(under(NOTHING, kind="access", mode="shadow"), Shadow)
     stages: list[Any] = [under(Later(), kind="later", mode="shadow"), under(Later(), kind="later", when="true"), under(NOTHING, kind="a")]
@@ -129,3 +139,41 @@ def test_what_settings_say_of_themselves() -> None:
         when: str | None = "true"
 
     assert terms_of(Settings()) == Terms(mode="shadow", when="true")
+
+
+async def test_a_policy_of_a_configuration_signs_its_notes_and_nobody_elses() -> None:
+    class Noting:
+        def __init__(self, **figures: Any) -> None:
+            self.figures = figures
+
+        def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
+            call.notes.add("some.before", **self.figures)
+            return next(call)
+
+    asked = call()
+    inner = Noting()
+    signed = under(Noting(), kind="some", rule="defaults.policies[0]")
+    own = under(Noting(rule="own"), kind="some", rule="defaults.policies[1]")
+    assert [event async for event in chain([signed, inner, own], answered)(asked)] == [Closed()]
+    assert [note.figures.get("rule") for note in asked.notes] == ["defaults.policies[0]", None, "own"]
+    assert len(asked.notes.by({"rule": "r"})) == 3
+
+
+def test_what_holds_of_a_call_is_told_without_a_note() -> None:
+    asked = call(env="prod")
+    told = [
+        holds(Access(), asked),
+        holds(Terms(mode="shadow"), asked),
+        holds(Terms(when="tags.env == 'prod'"), asked),
+        holds(Terms(when="tags.env == 'test'"), asked),
+        holds(Terms(when="tags.x == 'y'"), asked),
+    ]
+    assert told == [True, False, True, False, False]
+    assert len(asked.notes) == 0
+
+
+def test_a_failed_condition_says_whose_it_is_where_that_is_known() -> None:
+    asked, applies = call(), Applies("budget", "tags.env == 'prod'", 20)
+    applies.rule = "policies.standard[0]"
+    assert applies(asked)
+    assert [note.figures["rule"] for note in asked.notes] == ["policies.standard[0]"]

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from pydantic import ValidationError
 
 from spangate.call.body import Body
 from spangate.call.call import Call, Head
@@ -160,3 +161,9 @@ async def test_what_was_reached_is_noted() -> None:
         async with pulling(TimeLimit(first=0.02)(asked, Inside((5, OPENED)))) as answer:
             await anext(answer)
     assert [note.figures for note in asked.notes.named("time_limit.reached")] == [{"limit": "first", "seconds": 0.02}]
+
+
+@pytest.mark.parametrize("limit", ["connect", "first", "silence", "total"])
+def test_a_limit_of_no_time_is_refused(limit: str) -> None:
+    with pytest.raises(ValidationError, match="greater than 0"):
+        TimeLimit.model_validate({limit: "0s"})

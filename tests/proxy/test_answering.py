@@ -12,6 +12,7 @@ from spangate.call.body import Body
 from spangate.call.call import Call, Head
 from spangate.call.errors import OurFault, UpstreamError, UpstreamIncomplete
 from spangate.call.events import Closed, Delta, Event, Opened
+from spangate.call.seen import Outcome
 from spangate.proxy import answering
 
 from exchange import Paper
@@ -54,11 +55,12 @@ class Settled:
         self._paper = paper
         self._chain = chain
         self.after: bytes | None = None
+        self.outcome: Outcome | None = None
 
-    def __call__(self) -> None:
+    def __call__(self, outcome: Outcome) -> None:
         assert self.after is None
         assert self._chain.closed, "settled before the chain was left"
-        self.after = self._paper.body
+        self.after, self.outcome = self._paper.body, outcome
 
 
 async def streamed(paper: Paper, *steps: Step, keepalive: float = 0.0) -> Settled:
@@ -88,6 +90,7 @@ async def test_a_stream_ends_only_when_all_is_settled() -> None:
     paper = Paper()
     settled = await streamed(paper, SSE, ONE, TWO, Closed())
     assert settled.after == b"data: 1\n\ndata: 2\n\n"
+    assert settled.outcome == "completed"
     assert paper.body == b"data: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
     assert paper.ended
 
@@ -191,6 +194,13 @@ async def test_what_is_no_stream_cannot_follow_comments() -> None:
 
 
 # ---- whole answers
+
+
+async def test_a_stream_that_was_cut_ends_well_and_is_told_so() -> None:
+    paper = Paper()
+    settled = await streamed(paper, SSE, ONE, Closed(finish="length", cut=True))
+    assert paper.body == b"data: 1\n\n" + sse.DONE
+    assert settled.outcome == "cut"
 
 
 async def test_a_whole_answer_goes_out_once_all_is_settled() -> None:

@@ -92,6 +92,14 @@ async def test_what_waits_for_a_restart_is_said_and_the_rest_is_applied(tmp_path
         told = [record.getMessage() for record in caplog.records]
         assert "configuration: server.port waits for a restart" in told
         assert f"configuration {gateway.config.version} is in use" in told
+        assert gateway.endpoints.waiting == ["server.port"]
+        before = gateway.config.version
+        caplog.clear()
+        (tmp_path / "spangate.yaml").write_text(YAML)
+        gateway.reload.soon()
+        await until(lambda: gateway.config.version != before)
+        assert not [record for record in caplog.records if "restart" in record.getMessage()], "that is what runs"
+        assert gateway.endpoints.waiting == []
     finally:
         await gateway.drain(0)
 

@@ -10,7 +10,8 @@ from multidict import CIMultiDict
 
 from spangate.call.call import Caller
 from spangate.call.errors import CallerFault, Refused
-from spangate.proxy.callers import MAX_KEY, Callers, Holder, loopback_name, presented_key
+from spangate.proxy import config
+from spangate.proxy.callers import MAX_KEY, Callers, Holder, check_keys, loopback_name, presented_key, valid_keys
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 ANN, BOB = Caller("org", "search", "ann"), Caller("org", "search", "bob")
@@ -106,3 +107,20 @@ ELSEWHERE += ["[fe80::1%25lo]", "localhost/", "localhost@evil", "evil@localhost"
 @pytest.mark.parametrize("host", ELSEWHERE)
 def test_names_of_elsewhere(host: str) -> None:
     assert not loopback_name(host)
+
+
+def configured(*expire: str) -> config.Config:
+    keys = ", ".join(f"{{name: k{n}, hash: 'sha256:{n:064}'{each and f', expires: {each}'}}}" for n, each in enumerate(expire))
+    text = f"providers: {{s: {{kind: scripted}}}}\nmodels: {{m: {{targets: [{{provider: s}}]}}}}\nteams: {{search: {{keys: [{keys}]}}}}\n"
+    return config.parse(text.encode(), "spangate.yaml", environ={}, kinds=config.Kinds())
+
+
+def test_a_key_that_has_expired_is_none() -> None:
+    some = configured("2026-11-30T11:59:59Z", "2026-11-30T12:00:01Z", "")
+    assert [held.key.name for held in valid_keys(some, NOON)] == ["k1", "k2"]
+    check_keys(some, NOON)
+    with pytest.raises(ValueError, match="every key has expired, so nobody could call: spangate keys new search"):
+        check_keys(configured("2026-11-30T11:59:59Z"), NOON)
+    with pytest.raises(ValueError, match="no team has a key, so nobody could call: spangate keys new search"):
+        check_keys(configured(), NOON)
+    check_keys(config.from_environment({"OPENAI_API_KEY": "sk-x"}), NOON)

@@ -22,6 +22,7 @@ COMMANDS = [
     "connect",
     "sql",
     "tail",
+    "budgets",
     "explain",
     "keys new",
     "keys list",
@@ -74,7 +75,14 @@ def test_importing_the_command_line_loads_nothing_heavy(tmp_path: Path) -> None:
         (["keys", "new"], "Missing argument 'TEAM'. (spangate keys new --help)"),
         (["serve", "--prot", "1"], "No such option: --prot (Possible options: --host, --port) (spangate serve --help)"),
         (["demo", "--agianst", "x"], "No such option: --agianst (Possible options: --against) (spangate demo --help)"),
-        (["budgets"], "No such command 'budgets'. (spangate --help)"),
+        (
+            ["check", "--format", "jsn"],
+            (
+                """Invalid value for '--format' (env var: 'SPANGATE_FORMAT'): 'jsn' is not one of 'text', 'json', 'github', 'sarif'; """
+                """did you mean "json"? (spangate check --help)"""
+            ),
+        ),
+        (["zebras"], "No such command 'zebras'. (spangate --help)"),
     ],
 )
 def test_a_slip_is_one_line_that_helps(arguments: list[str], told: str, tmp_path: Path) -> None:

@@ -349,6 +349,12 @@ def test_what_only_a_restart_brings() -> None:
     assert old.needs_restart(config_of("server: {port: 1, host: '::1'}\n" + GOOD)) == ["server.host", "server.port"]
 
 
+def test_an_empty_section_telemetry_is_one_that_only_a_restart_brings() -> None:
+    old, new = config_of(GOOD), config_of("telemetry: {}\n" + GOOD)
+    assert old.needs_restart(new) == new.needs_restart(old) == ["telemetry"]
+    assert new.needs_restart(new) == []
+
+
 def test_without_a_file_every_name_goes_to_openai() -> None:
     config = from_environment(ENVIRON, KINDS)
     assert list(config.settings.models) == ["*"]
@@ -392,7 +398,7 @@ def test_what_never_ends_is_not_read(read: Any, tmp_path: Path) -> None:
 def test_the_example_loads() -> None:
     config = load(EXAMPLE, environ=ENVIRON, kinds=KINDS)
     assert config.warnings == ()
-    assert [kind for kind, _ in config.policies_of("search")] == ["access"] * 3
+    assert [kind for kind, _ in config.policies_of("search")] == ["access", "access", "rate_limit", "budget", "access", "budget"]
 
 
 TREES = st.recursive(
@@ -423,3 +429,14 @@ def test_any_tree_is_a_configuration_or_a_list_of_mistakes(tree: Any) -> None:
 def test_any_bytes_are_a_configuration_or_a_list_of_mistakes(content: bytes) -> None:
     with pytest.raises(ConfigMistakes):
         parse(content, "f", environ={}, kinds=KINDS)
+
+
+def test_a_missing_script_is_told_beside_other_mistakes(tmp_path: Path) -> None:
+    path = tmp_path / "spangate.yaml"
+    path.write_text("providers:\n  s: {kind: scripted, script: gone.yaml}\nserver: {port: many}\n")
+    with pytest.raises(ConfigMistakes) as caught:
+        load(path, environ={}, kinds=KINDS)
+    told = {mistake.path: (mistake.line, mistake.column, mistake.message) for mistake in caught.value.mistakes}
+    assert set(told) == {"server.port", "models", "providers.s.script"}
+    assert told["providers.s.script"][:2] == (2, 31)
+    assert "gone.yaml" in told["providers.s.script"][2]

@@ -213,6 +213,7 @@ async def test_a_full_house() -> None:
         ("DELETE", "/v1/models", 405, "method_not_allowed", "takes GET or HEAD"),
         ("GET", "/v1/chat/completion", 404, "not_found", "Did you mean /v1/chat/completions?"),
         ("GET", "/nothing/of/the/kind", 404, "not_found", "There is nothing at /nothing/of/the/kind. There is: /v1/chat/completions, "),
+        ("GET", "/metrics", 404, "not_found", "give spangate.yaml a section `telemetry`"),
         ("POST", "/v1/moderations", 404, "not_found", "There is nothing at /v1/moderations. There is: /v1/chat/completions, "),
         ("POST", "/chat/completions", 404, "not_found", "Did you mean /v1/chat/completions?"),
         ("POST", "/v1/chat/completions/", 404, "not_found", "Did you mean"),

@@ -14,9 +14,10 @@ from spangate.call.body import Body
 from spangate.call.call import Call, Caller
 from spangate.call.chain import pulling
 from spangate.call.clock import Clock
-from spangate.call.errors import Refused
+from spangate.call.errors import Refused, model_not_found
 from spangate.call.events import Delta, Opened
 from spangate.policies.access import Access
+from spangate.policies.terms import Signed
 from spangate.proxy import config
 from spangate.proxy.gateway import LISTED, UNLISTED, Gateway, callers_of
 from spangate.proxy.kinds import Kinds
@@ -118,7 +119,8 @@ async def asked(gateway: Gateway, model: str, caller: Caller = SEARCH) -> Call:
 async def test_a_rule_in_shadow_refuses_nothing_and_says_what_it_would_have() -> None:
     async with standing(**ruled(models=["fast"], mode="shadow")) as gateway:
         call = await asked(gateway, "strong")
-        assert [(note.name, note.figures) for note in call.notes] == [("access.refused", {"model": "strong", "mode": "shadow"})]
+        figures = {"model": "strong", "mode": "shadow", "rule": "teams.search.policies[0]"}
+        assert [(note.name, note.figures) for note in call.notes] == [("access.refused", figures)]
         assert "strong" in await gateway.models(SEARCH)
 
 
@@ -131,10 +133,12 @@ async def test_a_rule_holds_for_the_calls_that_it_names() -> None:
         assert await gateway.owner(SEARCH, "strong") == "a"
 
 
-async def test_a_rule_without_terms_is_no_layer_more() -> None:
+async def test_a_rule_without_terms_is_one_layer() -> None:
     async with standing(**ruled(models=["fast"])) as gateway:
-        ((kind, rule),) = gateway.config.policies_of("search")
-        assert isinstance(gateway._layer(kind, rule, ["fast"]), Access)
+        (rule,) = gateway.config.rules_of("search")
+        layer = gateway._layer(rule, lambda call: model_not_found(call.model, ()))
+        assert isinstance(layer, Signed)
+        assert isinstance(layer._policy, Access)
 
 
 # ---- /v1/models
@@ -206,3 +210,83 @@ def test_keys_become_holders() -> None:
     holder = callers.holder(Caller("acme", "search", "ci"))
     assert holder is not None
     assert (holder.digest, holder.expires) == ("0" * 64, None)
+
+
+SMALL_WHEN_LONG = {"access": {"models": ["fast", "gpt-*"], "when": "input_tokens > 50"}}
+
+
+async def refused(gateway: Gateway, model: str) -> str:
+    """In which words a long call is."""
+    call = Call(op="chat", model=model, body=Body.of({"messages": [{"role": "user", "content": "x" * 1000}]}))
+    with pytest.raises(Refused) as caught:
+        async with pulling(gateway.next_for(SEARCH, model)(call)) as events:
+            await anext(events)
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("policies", "model", "told"),
+    [
+        ([SMALL_WHEN_LONG], "strong", "The model 'strong' is not one that this key may use for this call. It may use for this call: fast."),
+        (
+            [SMALL_WHEN_LONG, {"access": {"models": ["strong"], "when": "op == 'chat'"}}],
+            "strong",
+            "The model 'strong' is not one that this key may use for this call.",
+        ),
+        (  # what holds no longer, or in shadow, takes nothing out of the list
+            [SMALL_WHEN_LONG, {"access": {"models": []} | {"mode": "shadow"}}, {"access": {"models": [], "when": "op == 'embeddings'"}}],
+            "strong",
+            "The model 'strong' is not one that this key may use for this call. It may use for this call: fast.",
+        ),
+    ],
+)
+async def test_what_a_condition_refuses_is_said_to_be_for_this_call(policies: list[Any], model: str, told: str) -> None:
+    models = {"strong": MODELS["strong"], "fast": MODELS["fast"]}
+    async with standing(models=models, teams={"search": {"policies": policies}}) as gateway:
+        assert await refused(gateway, model) == told
+        assert await target(gateway, "strong") == ("a", "big")
+
+
+async def test_a_condition_tells_nothing_of_a_model_that_is_hidden_anyway() -> None:
+    models = {"strong": MODELS["strong"], "fast": MODELS["fast"]}
+    lists = {"defaults": {"policies": [SMALL_WHEN_LONG]}, "teams": {"search": {"policies": [{"access": {"models": ["fast"]}}]}}}
+    async with standing(models=models, **lists) as gateway:
+        told = [(await refused(gateway, model)).replace(model, "…") for model in ("strong", "strung")]
+        assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("sections", "rule"),
+    [
+        ({"teams": {"search": {"models": ["fast"]}}}, {"rule": "teams.search.models"}),
+        ({"teams": {"search": {"policies": [{"access": {"models": []}}]}}}, {"rule": "teams.search.policies[0]"}),
+        ({"defaults": {"policies": [{"access": {"models": []}}]}}, {"rule": "defaults.policies[0]"}),
+        (
+            {
+                "policies": {"careful": [{"access": {"operations": ["chat"]}}, {"access": {"models": [], "when": "op == 'chat'"}}]},
+                "teams": {"search": {"policies": ["careful"]}},
+            },
+            {"rule": "policies.careful[1]", "condition": "op == 'chat'"},
+        ),
+    ],
+)
+async def test_a_note_says_which_rule_of_the_file_it_is_from(sections: Any, rule: dict[str, str]) -> None:
+    async with standing(**sections) as gateway:
+        call = Call(op="chat", model="strong", body=Body.of({"messages": []}))
+        with pytest.raises(Refused):
+            async with pulling(gateway.next_for(SEARCH, "strong")(call)) as events:
+                await anext(events)
+        assert [note.figures for note in call.notes.named("access.refused")] == [{"model": "strong", **rule}]
+
+
+async def test_a_rule_in_shadow_and_a_failed_condition_say_theirs_too() -> None:
+    policies = [{"access": {"models": [], "mode": "shadow"}}, {"access": {"when": "tags.env == 'prod'", "max": {"max_tokens": 5}}}]
+    async with standing(teams={"search": {"policies": policies}}) as gateway:
+        call = Call(op="chat", model="strong", body=Body.of({"messages": [{"role": "user", "content": "hi"}]}))
+        async with pulling(gateway.next_for(SEARCH, "strong")(call)) as events:
+            assert [event async for event in events]
+        assert [(note.name, note.figures["rule"]) for note in call.notes] == [
+            ("access.refused", "teams.search.policies[0]"),
+            ("access.condition_failed", "teams.search.policies[1]"),
+            ("access.capped", "teams.search.policies[1]"),
+        ]

@@ -112,7 +112,7 @@ def test_a_key_that_cannot_be_made(path: Path, team: str, name: str, expires: st
 
 @pytest.mark.parametrize(
     ("team", "name", "told"),
-    [("search", "c", 'no key of team search "c"'), ("serch", "ci", 'no team "serch"; did you mean "search"?')],
+    [("search", "c", 'team search has no key "c"'), ("serch", "ci", 'no team "serch"; did you mean "search"?')],
 )
 def test_a_key_that_is_not_there_is_not_revoked(path: Path, team: str, name: str, told: str) -> None:
     new(path, "search", "ci", now=NOW)

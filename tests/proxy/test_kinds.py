@@ -8,6 +8,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from spangate.policies.access import Access
+from spangate.policies.budget import Budget
+from spangate.policies.rate_limit import RateLimit
 from spangate.policies.terms import Terms, terms_of
 from spangate.policies.time_limit import TimeLimit
 from spangate.proxy import kinds
@@ -53,7 +55,7 @@ def config_of(providers: str, policies: str, known: Kinds) -> Config:
 
 
 def test_ours_are_there() -> None:
-    assert Kinds().policies == {"access": Access, "time_limit": TimeLimit}
+    assert Kinds().policies == {"access": Access, "budget": Budget, "rate_limit": RateLimit, "time_limit": TimeLimit}
     assert Kinds().providers == {"openai": OpenAI, "scripted": Scripted}
 
 

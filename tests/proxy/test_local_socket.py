@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from spangate.proxy.exchange import Exchange
 from spangate.proxy.local_socket import LONGEST, LocalSocket, bound, reachable, socket_path
 from spangate.proxy.settings import Server
 
@@ -75,6 +76,10 @@ async def nothing(exchange: Any) -> None:
     raise AssertionError("nobody asks")
 
 
+async def answering(exchange: Exchange) -> None:
+    await exchange.answer(200, {}, b"")
+
+
 async def test_that_of_a_living_gateway_stays_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with case(tmp_path, **USAGE):
         second = LocalSocket(tmp_path / "usage.duckdb", nothing, Server())
@@ -117,6 +122,48 @@ async def test_it_goes_to_the_one_that_has_the_database(tmp_path: Path) -> None:
     await second.aclose()
 
 
+async def test_one_that_came_first_lets_go_for_the_one_that_has_the_database(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "spangate.proxy")
+    locked = False
+    first = LocalSocket(tmp_path / "x", nothing, Server(), elsewhere=lambda: locked, again=0.001)
+    await first.start()
+    second = LocalSocket(tmp_path / "x", answering, Server(), again=0.001)
+    await second.start()
+    assert "another gateway listens there" in caplog.text
+    locked = True
+    await until(lambda: "reach this gateway now" in caplog.text)
+    assert (await ask(second.path, "SELECT 1")).status == 200
+    await first.aclose()
+    assert (await ask(second.path, "SELECT 1")).status == 200
+    await second.aclose()
+    assert sockets(tmp_path) == []
+    assert caplog.text.count("another gateway has the database") == 1
+
+
+async def test_one_that_is_taken_away_is_made_again(tmp_path: Path) -> None:
+    ours = LocalSocket(tmp_path / "x", answering, Server(), again=0.001)
+    await ours.start()
+    for _ in range(2):
+        ours.path.unlink()
+        await until(lambda: ours.path.is_socket() and reachable(ours.path))
+        assert (await ask(ours.path, "SELECT 1")).status == 200
+    await ours.aclose()
+    assert sockets(tmp_path) == []
+
+
+async def test_one_that_is_replaced_by_another_gateways_waits_for_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ours = LocalSocket(tmp_path / "x", nothing, Server(), again=0.001)
+    await ours.start()
+    ours.path.unlink()
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(ours.path))
+        theirs.listen()
+        await until(lambda: "another gateway listens there" in caplog.text)
+    await until(lambda: reachable(ours.path))
+    await ours.aclose()
+    assert sockets(tmp_path) == []
+
+
 async def test_one_that_never_came_to_listen_ends_too(tmp_path: Path) -> None:
     async with case(tmp_path, **USAGE) as it:
         second = LocalSocket(tmp_path / "usage.duckdb", nothing, Server())
@@ -132,7 +179,7 @@ def test_a_second_gateway_answers_once_the_first_is_killed(tmp_path: Path) -> No
     with running("serve", "--port", "0", folder=tmp_path) as first:
         first.until("export OPENAI_BASE_URL")
         with running("serve", "--port", "0", folder=tmp_path) as second:
-            second.until("another gateway listens there")
+            second.until("no socket for")
             asked = spangate("sql", "SELECT 1 AS n", folder=tmp_path)
             assert (asked.code, asked.out) == (0, "n\n1\n")
             first.send(signal.SIGKILL)

@@ -121,6 +121,8 @@ async def test_health_and_readiness(tmp_path: Path) -> None:
         assert ready.json()["config_version"] == it.running.app.config.version
         it.running.app.endpoints.reload_error = "spangate.yaml:3:1: models: unknown key"
         assert (await it.ask(path="/readyz", method="GET", key="")).json()["config_reload_failed"].endswith("unknown key")
+        it.running.app.endpoints.waiting = ["telemetry"]
+        assert (await it.ask(path="/readyz", method="GET", key="")).json()["waits_for_restart"] == ["telemetry"]
 
 
 async def test_it_is_ready_once_what_was_left_is_in_the_database(tmp_path: Path) -> None:

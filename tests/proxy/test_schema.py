@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from spangate.call import rules
 from spangate.proxy.document import read
 from spangate.proxy.schema import json_schema
 from spangate.proxy.starter import init_text
@@ -74,3 +76,12 @@ def test_amounts_are_shown_as_people_write_them() -> None:
     server = SCHEMA["$defs"]["Server"]["properties"]
     assert [server[key]["default"] for key in ("max_body", "max_calls", "drain")] == ["32MiB", "1000", "30s"]
     assert "x-amount" not in str(SCHEMA)
+
+
+def test_the_example_says_every_key_but_those_of_scripts() -> None:
+    example = EXAMPLE.read_text()
+    parts = (rules.Rule, rules.When, rules.Answer, rules.ToolCall, rules.Figures, rules.Refusal, rules.Reset, rules.Stall)
+    known = {key for place in objects(SCHEMA) for key in place["properties"]}
+    scripts = {key for part in parts for key in part.model_fields}
+    assert {"telemetry", "usage", "prices", "inbound_trace"} <= known
+    assert [key for key in sorted(known - scripts) if not re.search(rf"\b{key}:", example)] == []

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from spangate.proxy.server import Address, Connection
+from spangate.proxy.endpoints import Running
+from spangate.proxy.exchange import Exchange
+from spangate.proxy.server import Address, Connection, Server
+from spangate.proxy.settings import Server as Limits
 
 from case import CHAT_WITH_M, Case, case
 from gateway import until
@@ -263,6 +266,30 @@ async def test_a_port_that_is_taken(tmp_path: Path) -> None:
         address = it.running.address
         with pytest.raises(OSError, match="in use"):
             await it.running.app.server.start(address.host, address.port)
+
+
+class Silent:
+    """Nobody is answered."""
+
+    def __init__(self) -> None:
+        self.draining = False
+        self.running: set[Running] = set()
+
+    async def __call__(self, exchange: Exchange) -> None:
+        raise AssertionError("nobody asked")
+
+
+async def test_an_address_that_is_bound_is_taken_and_answers_once_it_listens() -> None:
+    first, second = Server(Silent(), Limits()), Server(Silent(), Limits())
+    address = await first.bind("127.0.0.1", 0)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(address.host, address.port)
+    await first.listen()
+    with pytest.raises(OSError, match="in use"):
+        await second.bind(address.host, address.port)
+    _, writer = await asyncio.open_connection(address.host, address.port)
+    writer.close()
+    await first.drain(0)
 
 
 # ---- drain

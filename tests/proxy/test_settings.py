@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from spangate.proxy.settings import Callers, Defaults, IdentityHeaders, Key, Model, Server, Settings, Target, Team, moment
+from spangate.proxy.settings import Callers, Defaults, IdentityHeaders, Key, Model, Server, Settings, State, Target, Team, moment
 
 HASH = "sha256:" + "0" * 64
-SECTIONS: list[type[BaseModel]] = [Settings, Server, Target, Model, Defaults, Key, Team, IdentityHeaders, Callers]
+SECTIONS: list[type[BaseModel]] = [Settings, Server, Target, Model, Defaults, Key, Team, IdentityHeaders, Callers, State]
 
 
 def told(section: type[BaseModel], **values: Any) -> str:
@@ -159,3 +159,21 @@ def test_an_admin_token(token: str) -> None:
 @pytest.mark.parametrize("token", ["", "short", "x" * 15, "with spaces in it, too many", "é" * 20, "x" * 16 + "\n", "x" * 5000])
 def test_an_admin_token_that_is_none(token: str) -> None:
     assert told(Server, admin_token=token).startswith("must be 16 or more characters without spaces")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({}, ""),
+        ({"backend": "redis", "url": "redis://:secret@127.0.0.1:6379/0", "cluster": True, "lease": "5s"}, ""),
+        ({"backend": "redis", "url": "unix:///run/valkey.sock"}, ""),
+        ({"backend": "redis"}, "`backend: redis` and `url` belong together"),
+        ({"url": "redis://127.0.0.1"}, "`backend: redis` and `url` belong together"),
+        ({"backend": "redis", "url": "http://:secret@127.0.0.1"}, "must be an address such as redis://127.0.0.1:6379/0"),
+        ({"lease": "1s"}, "Input should be greater than or equal to 3"),
+    ],
+)
+def test_where_counters_are_kept(said: dict[str, Any], words: str) -> None:
+    assert told(State, **said) == words
+    if not words:
+        assert "secret" not in repr(State.model_validate(said))

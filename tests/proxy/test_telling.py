@@ -81,6 +81,10 @@ def test_a_mute_collector_of_all_signals_is_waited_for_once() -> None:
     assert {name for name, _ in telling.exporting.counts.dropped} == {"traces", "metrics"}
 
 
+def test_what_is_switched_off_says_by_what() -> None:
+    assert told(OTEL_SDK_DISABLED="true", OTEL_EXPORTER_OTLP_ENDPOINT=COLLECTOR).traces == "off (OTEL_SDK_DISABLED is true)"
+
+
 def test_the_console_may_be_told_of_traces() -> None:
     assert told(OTEL_TRACES_EXPORTER="console").traces == "the console"
 

@@ -67,7 +67,16 @@ def test_each_operation_has_its_content(op: Op, content: dict[str, Any]) -> None
     assert fault.value.param == next(iter(content))
 
 
-UNREADABLE = [("model", 5), ("model", ""), ("model", "x" * 513), ("messages", "hi"), ("stream", 1), ("n", 1.5), ("n", True)]
+UNREADABLE = [
+    ("model", 5),
+    ("model", ""),
+    ("model", "x" * 513),
+    ("messages", "hi"),
+    ("stream", 1),
+    ("n", 1.5),
+    ("n", True),
+    ("best_of", "9"),
+]
 UNREADABLE += [("max_tokens", -1), ("max_completion_tokens", "9"), ("stream_options", [])]
 UNREADABLE += [("stream_options", {"include_usage": True, "x": ["[],"] * 1000}), ("model", "x" * 70_000)]
 
@@ -78,6 +87,51 @@ def test_a_field_that_cannot_be_read_is_named(field: str, value: Any) -> None:
         call_of(**CHAT | {field: value})
     assert (fault.value.param, fault.value.code) == (field, "invalid_request")
     assert field in fault.value.message
+
+
+@pytest.mark.parametrize("field", ["n_predict", "num_predict", "max_output_tokens", "max_new_tokens"])
+def test_a_cap_counts_that_the_server_will_read(field: str) -> None:
+    assert call_of("completions", model="m", prompt="x", max_completion_tokens=5).head.output_cap is None
+    assert call_of("completions", model="m", prompt="x", max_completion_tokens=5, max_tokens=9).head.output_cap == 9
+    assert call_of(**CHAT, max_tokens=5, **{field: 100_000}).head.output_cap is None
+
+
+@pytest.mark.parametrize(
+    ("body", "n"),
+    [
+        ({"prompt": "x"}, 1),
+        ({"prompt": "[", "n": 2}, 2),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": []}, 1),
+        ({"prompt": None, "best_of": None}, 1),
+        ({"prompt": "x", "best_of": 100}, 100),
+        ({"prompt": ["x"] * 6}, 6),
+        ({"prompt": ['"[', "\\", "], [", '\\"']}, 4),
+        ({"prompt": ["x", "y"], "n": 3, "best_of": 2}, 6),
+        ({"prompt": [[1, 2], [3]], "best_of": 2}, 4),
+        ({"prompt": ["x", [1], [2]]}, 3),
+        ({"prompt": ["x"] * (wire.MAX_COMMAS + 2)}, wire.MAX_COMMAS + 2),
+        ({"prompt": [[1]] * (wire.MAX_COMMAS + 2)}, wire.MAX_COMMAS + 2),
+        ({"prompt": [1] * (wire.MAX_COMMAS + 2)}, 1),
+        ({"prompt": ["\ud800", "x"]}, 2),
+        ({"prompt": ['"' * 9000]}, 1),
+        ({"prompt": ["\\" * 9000, "x"]}, 2),
+    ],
+)
+def test_answers_are_made_of_each_prompt(body: dict[str, Any], n: int) -> None:
+    assert call_of("completions", model="m", **body).head.n == n
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("Model", "model"), ("TOOLS", "tools"), ("Max_Tokens", "max_tokens"), ("\u017ftream", "stream"), ("max_to\u212aens", "max_tokens")],
+)
+def test_a_field_in_another_case_is_none_of_ours(name: str, meant: str) -> None:
+    with pytest.raises(CallerFault) as fault:
+        call_of(**CHAT, **{name: "secret"})
+    assert fault.value.message == f"'{fault.value.param}' must be spelt '{meant}'."
+    assert fault.value.param == name.encode("ascii", "backslashreplace").decode()
+    assert call_of(**CHAT, Models="x", messag="y", Temperature=1).model == "m"
 
 
 def test_labels() -> None:

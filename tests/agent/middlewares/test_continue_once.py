@@ -38,7 +38,7 @@ async def test_only_for_the_reasons_that_are_given() -> None:
         ({"max_continues": -1}, "max_continues must be a number of at least 0"),
         ({"max_continues": 1.5}, "max_continues must be a whole number"),
         ({"reasons": {"interrupted"}}, "a reply that ended as interrupted can't go on"),
-        ({"reasons": {"whenever"}}, "whenever"),
+        ({"reasons": {"whenever"}}, "'whenever' is no reason to end; reasons are completed, exceed_max_iters"),
     ],
 )
 def test_options_are_checked_at_once(options: dict[str, Any], words: str) -> None:

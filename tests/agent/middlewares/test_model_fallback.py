@@ -129,7 +129,7 @@ async def test_if_all_are_passed_over_the_first_is_asked() -> None:
     assert (len(broken.calls), len(other.calls)) == (2, 1)
 
 
-async def test_a_gateway_falls_back_by_itself() -> None:
+async def test_behind_a_gateway_it_does_nothing_unless_asked_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     class Gateway(ScriptedModel):
         takes_reply_labels = True  # type: ignore[assignment]
 
@@ -141,6 +141,7 @@ async def test_a_gateway_falls_back_by_itself() -> None:
                 await bot("hi")
         else:
             assert (await bot("hi")).text == text
+    assert ["does nothing" in record.getMessage() for record in caplog.records] == [True], "once, of the one that isn't asked for"
 
 
 async def test_a_limit_is_no_failure_of_the_model() -> None:

@@ -16,7 +16,7 @@ from spangate.agent import (
 )
 from spangate.agent.messages.msg import ChatUsage
 
-from acceptance.lines import agent, endless, stepping
+from acceptance.lines import Half, agent, endless, stepping
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,17 @@ async def test_what_a_model_does_not_tell_is_estimated() -> None:
     stream = agent(model, budget, tools=()).stream("y" * 40)
     await stream.result()
     assert stream.view.state.of(budget) == {"used": 11 + 11, "usage_estimated": True}
+
+
+@pytest.mark.fault("USE-12")
+@pytest.mark.parametrize("unknown", ["input", "output"])
+async def test_of_half_a_usage_the_other_half_is_estimated(unknown: Any) -> None:
+    budget = ReplyBudgetControlMiddleware(1000)
+    model = Half([{"answer": {"text": "x" * 40}}])
+    model.unknown = unknown
+    stream = agent(model, budget, tools=()).stream("y" * 40)
+    await stream.result()
+    assert stream.view.state.of(budget) == {"used": 7 + 11, "usage_estimated": True}
 
 
 async def test_each_request_counts_wherever_it_stands_in_the_list() -> None:

@@ -11,6 +11,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from spangate.agent import (
     BatchPlan,
     MiddlewareBase,
+    ModelCallEndEvent,
     PermissionDecision,
     ScriptedModel,
     ToolResponse,
@@ -22,7 +23,7 @@ from spangate.agent.errors import NoAnswer
 from spangate.agent.middlewares.traced import error_type
 from spangate.call.errors import UpstreamError, UpstreamTimeout
 
-from acceptance.lines import Spans, agent, look, said, stepping
+from acceptance.lines import Half, Spans, agent, look, said, stepping
 
 
 async def test_what_a_reply_says() -> None:
@@ -70,6 +71,16 @@ async def test_what_a_request_says() -> None:
         "gen_ai.usage.input_tokens": 1,
         "gen_ai.usage.output_tokens": 2,
     }
+
+
+@pytest.mark.fault("USE-12")
+async def test_a_total_that_was_left_out_is_not_nought() -> None:
+    spans = Spans()
+    events = [event async for event in agent(Half([{"answer": {"text": "a b"}}]), TracingMiddleware(spans.provider)).stream("go")]
+    for name in ("chat", "invoke_agent"):
+        found = said(spans.one(name))
+        assert (found["gen_ai.usage.input_tokens"], "gen_ai.usage.output_tokens" in found) == (7, False)
+    assert [event.usage_unknown for event in events if isinstance(event, ModelCallEndEvent)] == ["output"]
 
 
 async def test_a_gateway_counts_by_itself() -> None:

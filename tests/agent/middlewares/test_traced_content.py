@@ -71,8 +71,13 @@ def test_each_text_is_redacted_before_it_is_cut_and_json_stays_json() -> None:
     content = Content("redacted", 40, masked)
     assert content.is_slow
     assert content.result("a secret in " + "x" * 50) == "a *** in " + "x" * 31 + "…", "half of one would not be found"
-    assert content.arguments('{"of": ["secret", 7, {"secret": "my secret"}]}') == '{"of": ["***", 7, {"secret": "my ***"}]}'
+    assert content.arguments('{"of": ["secret", 7, {"secret": "my secret"}]}') == '{"of": ["***", 7, {"***": "my ***"}]}'
     assert content.arguments("no json secret") == "no json ***"
+    assert content.arguments('{"of": "\\u0073ecret"}') == '{"of": "***"}'
+    escaped = '{"of": "\\u0073ecret'
+    assert content.arguments(escaped) == "", "of what is no JSON and is escaped nobody knows what it says"
+    [told] = json.loads(content.answer([ToolCallBlock("c", "look", escaped)]))
+    assert told["parts"][0]["arguments"] == ""
     [told] = json.loads(content.answer([TextBlock("a secret"), ToolCallBlock("c", "look", '{"of": "secret"}')]))
     assert told["parts"][0]["content"] == "a ***"
     assert told["parts"][1]["arguments"] == {"of": "***"}

@@ -25,7 +25,7 @@ from spangate.agent.middlewares.traced_metrics import Measures
 from spangate.call.errors import UpstreamError
 from spangate.exporters import semconv
 
-from acceptance.lines import Spans, agent, look, said, stepping, told
+from acceptance.lines import Half, Spans, agent, look, said, stepping, told
 
 Point = tuple[dict[str, Any], Any]
 
@@ -90,6 +90,16 @@ async def test_a_reply_its_requests_and_its_tools() -> None:
     assert (attributes, count) == (own | {"gen_ai.request.model": "scripted"}, 1)
     assert points["gen_ai.invoke_agent.inference_calls"] == [(own, (2, 1))]
     assert points["gen_ai.invoke_agent.tool_calls"] == [(own, (1, 1))]
+
+
+@pytest.mark.fault("USE-12")
+async def test_a_total_that_was_left_out_is_not_measured() -> None:
+    meters = Meters()
+    await agent(Half(), meters.tracing)("go")
+    points = meters.points()
+    assert [(attributes["gen_ai.token.type"], value) for attributes, value in points["gen_ai.client.token.usage"]] == [("input", (7, 1))]
+    assert points["gen_ai.client.inference.operation.input_tokens"] == [(REQUEST, (7, 1))]
+    assert "gen_ai.client.inference.operation.output_tokens" not in points
 
 
 async def test_each_chunk_after_the_first_is_measured_and_a_whole_answer_has_none() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import NoOpTracerProvider, StatusCode
 
 from spangate.agent import (
@@ -193,6 +195,33 @@ async def test_whoever_leaves_while_content_is_redacted_leaves_no_span_open() ->
     assert cancelled > 5
 
 
+@pytest.mark.fault("TOOL-08")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_arguments_that_max_tokens_cut_are_told_as_they_are_and_run_nothing(stream: bool) -> None:
+    """Half a command is not a command: the tool never hears of it, the model does, and the span holds the text that came."""
+    ran = []
+
+    @tool
+    def erase(path: str = "/") -> str:
+        """Erase."""
+        ran.append(path)
+        return "gone"
+
+    cut = '{"path":"/a'
+    spans = Spans()
+    turns = [{"tool_calls": [{"name": "erase", "arguments": cut}], "finish": "length"}, "sorry"]
+    model = ScriptedModel.saying(*turns, stream=stream)
+    reply = await agent(model, TracingMiddleware(spans.provider, capture_content="full"), tools=[erase])("go")
+    assert (reply.text, ran) == ("sorry", [])
+    first, _ = spans.named("chat")
+    assert said(first)["gen_ai.response.finish_reasons"] == ("length",)
+    [message] = json.loads(said(first)["gen_ai.output.messages"])
+    assert [part["arguments"] for part in message["parts"]] == [cut]
+    _, call, result = model.calls[1]["messages"][-3:]
+    assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == {"unreadable_arguments": cut}, "some refuse a history without JSON"
+    assert result["content"].startswith("erase was not run. The arguments are no JSON")
+
+
 async def test_of_metadata_no_word_is_told() -> None:
     spans = Spans()
     turns = [calls("look", of="CANARY"), "CANARY"]
@@ -200,3 +229,85 @@ async def test_of_metadata_no_word_is_told() -> None:
     assert "CANARY" not in "".join(span.to_json() for span in spans.ended)
     assert '"length":6' in said(spans.one("invoke_agent"))["gen_ai.input.messages"]
     assert "gen_ai.tool.call.arguments" not in said(spans.one("execute_tool"))
+
+
+def failing(*args: Any, **kwargs: Any) -> Any:
+    raise KeyError("CANARY")
+
+
+async def cancelled(agent: Any) -> str:
+    raise asyncio.CancelledError
+
+
+class Wordless:
+    def __str__(self) -> str:
+        raise KeyError("CANARY")
+
+
+@pytest.mark.parametrize("names", [failing, cancelled, lambda agent: Wordless()])
+async def test_a_conversation_that_cannot_be_named_has_no_name(names: Any, caplog: pytest.LogCaptureFixture) -> None:
+    spans = Spans()
+    assert (await agent(stepping(1), TracingMiddleware(spans.provider, conversation_id_fn=names))("go")).text
+    assert {said(span).get("gen_ai.conversation.id") for span in spans.ended} == {None}
+    assert len(spans.ended) == 4
+    assert "CANARY" not in caplog.text
+
+
+class Failing(SpanProcessor):
+    def __init__(self, when: str) -> None:
+        setattr(self, when, failing)
+
+
+def processing(when: str) -> TracerProvider:
+    provider = TracerProvider()
+    provider.add_span_processor(Failing(when))
+    return provider
+
+
+class Given:
+    """A provider, or a tracer, of which one method fails."""
+
+    def __init__(self, method: str, gives: Any = None) -> None:
+        setattr(self, method, failing if gives is None else lambda *args, **kwargs: gives)
+
+
+UNFIT: dict[str, Any] = {
+    "on_start": lambda: {"tracer_provider": processing("on_start")},
+    "on_end": lambda: {"tracer_provider": processing("on_end")},
+    "get_tracer": lambda: {"tracer_provider": Given("get_tracer")},
+    "start_span": lambda: {"tracer_provider": Given("get_tracer", Given("start_span"))},
+    "get_meter": lambda: {"tracer_provider": Spans().provider, "meter_provider": Given("get_meter")},
+    "create_histogram": lambda: {"tracer_provider": Spans().provider, "meter_provider": Given("get_meter", Given("create_histogram"))},
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+async def test_telemetry_that_fails_fails_no_reply(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    tracing = TracingMiddleware(**UNFIT[what]())
+    denied = {"tool_calls": [{"name": "nobody's"}]}
+    model = ScriptedModel.saying(denied, calls("dig"), "done")
+
+    @tool
+    def dig() -> str:
+        """Dig."""
+        return "dug"
+
+    assert (await agent(model, tracing, tools=[dig])("go")).text == "done"
+    assert {message.rpartition(": ")[2] for message in caplog.messages} <= {"KeyError", "AttributeError"}
+    assert caplog.messages
+
+
+async def test_what_runs_inside_a_span_that_could_not_be_begun_hangs_below_the_callers() -> None:
+    spans, inside = Spans(), []
+
+    @tool
+    async def dig() -> str:
+        """Dig."""
+        inside.append(trace.get_current_span().get_span_context())
+        return "dug"
+
+    tracing = TracingMiddleware(Given("get_tracer", Given("start_span")))  # type: ignore[arg-type]
+    with spans.provider.get_tracer("test").start_as_current_span("request") as request:
+        await agent(ScriptedModel.saying(calls("dig"), "done"), tracing, tools=[dig])("go")
+        assert request.is_recording()
+    assert inside == [request.get_span_context()]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spangate.agent import Block, ChatUsage, TextBlock, ThinkingBlock, ToolCallBlock
 from spangate.agent.messages.chat import to_chat
 from spangate.agent.messages.msg import Msg
-from spangate.agent.models.chunks import ChatPieces, chat_usage, proxy_usage, usage_of
+from spangate.agent.models.chunks import ChatPieces, chat_usage, proxy_usage
 from spangate.call.events import Usage
 
 
@@ -72,6 +72,21 @@ def test_calls_in_odd_parts(parts: list[dict[str, Any]], made: list[tuple[str, s
         assert last.finish is None
 
 
+@pytest.mark.fault("TOOL-06")
+@pytest.mark.parametrize("end", ["stop", "tool_calls"])
+def test_an_empty_finish_reason_ends_nothing_and_calls_are_found_by_being_there(end: str) -> None:
+    parts = [part(0, "A", "f", "{"), part(0, arguments='"q":'), part(0, arguments="1"), part(0, arguments="}")]
+    last = whole(*(delta(finish="", tool_calls=[each]) for each in parts), delta(finish=""), delta(finish=end))
+    assert [(call.id, call.name, call.input) for call in last.tool_calls] == [("A", "f", '{"q":1}')]
+    assert last.finish == end
+
+
+@pytest.mark.fault("TOOL-08")
+def test_arguments_that_max_tokens_cut_stay_as_they_are() -> None:
+    last = whole(delta(tool_calls=[part(0, "A", "f", '{"path":"/a')]), delta(finish="length"))
+    assert ([call.input for call in last.tool_calls], last.finish) == (['{"path":"/a'], "length")
+
+
 def test_two_calls_of_one_id_are_two() -> None:
     for parts in ([part(0, "A", "f", "1"), part(1, "A", "f", "2")], [part(None, "A", "f", "1"), part(None, "A", "f", "2")]):
         first, second = whole(delta(tool_calls=parts)).tool_calls
@@ -124,14 +139,21 @@ def test_what_a_provider_says_beside_goes_back_to_it() -> None:
 @pytest.mark.parametrize(
     ("given", "read"),
     [
-        ({}, ChatUsage()),
+        ({}, None),
         ({"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 2}}, ChatUsage(5, 7, 2)),
-        ({"prompt_tokens": -1, "completion_tokens": True, "prompt_tokens_details": 3, "completion_tokens_details": None}, ChatUsage()),
-        ({"completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 1}}, ChatUsage(0, 3, 0, 0, 1)),
+        ({"prompt_tokens": -1, "completion_tokens": True, "prompt_tokens_details": 3, "completion_tokens_details": None}, None),
+        ({"completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 1}}, ChatUsage(0, 3, 0, 0, 1, unknown="input")),
+        ({"prompt_tokens": 7}, ChatUsage(7, 0, unknown="output")),
+        ({"prompt_tokens": 7, "total_tokens": 9}, ChatUsage(7, 2)),
     ],
 )
-def test_usage(given: dict[str, Any], read: ChatUsage) -> None:
-    assert usage_of(given) == read
+def test_usage(given: dict[str, Any], read: ChatUsage | None) -> None:
+    assert whole(delta(content="a"), {"choices": [], "usage": given}).usage == read
+
+
+def test_half_of_the_usage_takes_nothing_from_the_whole() -> None:
+    chunks = [{"usage": {"prompt_tokens": 7, "completion_tokens": 2}}, {"usage": {"prompt_tokens": 7}}]
+    assert whole(delta(content="a"), *chunks).usage == ChatUsage(7, 2)
 
 
 def test_the_proxys_usage() -> None:
@@ -151,10 +173,11 @@ def test_more_of_blocks_that_were_begun_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("source", ["provider", "estimated"])
-def test_usage_goes_both_ways(source: Any) -> None:
-    usage = ChatUsage(5, 4, 3, 2, 1, source)
+@pytest.mark.parametrize("unknown", ["", "input", "output"])
+def test_usage_goes_both_ways(source: Any, unknown: Any) -> None:
+    usage = ChatUsage(5, 4, 3, 2, 1, source, unknown)
     assert chat_usage(proxy_usage(usage)) == usage
-    assert proxy_usage(usage) == Usage(5, 4, 3, 2, 1, source)
+    assert proxy_usage(usage) == Usage(5, 4, 3, 2, 1, source, unknown)
 
 
 def test_usage_that_nobody_told_is_none() -> None:

@@ -166,8 +166,9 @@ async def test_a_reader_that_leaves_gives_the_socket_back() -> None:
 
 
 async def test_nobody_there() -> None:
-    model = OpenAIChatModel("gpt", api_key="x", base_url=f"http://127.0.0.1:{refusing_port()}/v1")
-    with pytest.raises(UpstreamUnreachable, match="could not be reached"):
+    port = refusing_port()
+    model = OpenAIChatModel("gpt", api_key="x", base_url=f"http://me:secret@127.0.0.1:{port}/v1")
+    with pytest.raises(UpstreamUnreachable, match=f"^The model at 127.0.0.1:{port} could not be reached.$"):
         await model("hi")
     await model.aclose()
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from spangate.agent.tools.threads import MOST, Threads, in_thread, iterated_in_thread
+from spangate.agent import Agent, ScriptedModel, calls, tool
+from spangate.agent.tools.threads import DEPTH, MOST, Clock, Threads, in_thread, iterated_in_thread
 
 
 async def test_the_loop_goes_on() -> None:
@@ -126,6 +127,171 @@ async def test_functions_that_never_end_hold_up_nobody_else() -> None:
     assert await late == "2"
     assert await asyncio.gather(*waiting[1:]) == [True] * (MOST - 1)
     assert left.cancelled()
+
+
+async def hung(count: int, gate: threading.Event) -> None:
+    """So many functions go on in their threads, and nobody waits for them any more."""
+    begun = threading.Semaphore(0)
+
+    def hang() -> None:
+        begun.release()
+        gate.wait(30)
+
+    left = [asyncio.create_task(in_thread(hang)) for _ in range(count)]
+    await asyncio.sleep(0)
+    assert await asyncio.to_thread(lambda: all(begun.acquire(timeout=5) for _ in range(count)))
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+async def test_what_nobody_waits_for_takes_nobodys_place(caplog: pytest.LogCaptureFixture) -> None:
+    gate = threading.Event()
+    try:
+        await hung(MOST, gate)
+        async with asyncio.timeout(5):
+            assert await in_thread(str, 1) == "1"
+        assert caplog.messages == [f"{MOST} threads run functions that nobody waits for any more"]
+    finally:
+        gate.set()
+
+
+def test_they_are_bounded_too_and_come_back() -> None:
+    threads = Threads(most=1, most_left=1)
+    gates = [threading.Event() for _ in range(2)]
+    begun, over = threading.Semaphore(0), threading.Semaphore(0)
+
+    def job(gate: threading.Event) -> None:
+        begun.release()
+        gate.wait(5)
+        over.release()
+
+    first = threads.run(lambda: job(gates[0]))
+    assert begun.acquire(timeout=5)
+    threads.leave(first)
+    second = threads.run(lambda: job(gates[1]))
+    assert begun.acquire(timeout=5), "it began beside the one that was left"
+    threads.leave(second)
+    third = threading.Event()
+    threads.run(third.set)
+    assert not third.wait(0.02), "one may be left, not two"
+    gates[0].set()
+    gates[1].set()
+    assert over.acquire(timeout=5)
+    assert third.wait(5)
+
+
+def test_what_is_left_before_it_begins_never_does() -> None:
+    threads = Threads(most=1)
+    gate, _, ended = jobs(threads, 1)
+    ran, after = threading.Event(), threading.Event()
+    threads.leave(threads.run(ran.set))
+    threads.run(after.set)
+    gate.set()
+    assert after.wait(5)
+    assert ended.acquire(timeout=5)
+    assert not ran.is_set()
+
+
+class Scarce(Threads):
+    """The system gives a thread only where `gives` says so."""
+
+    def __init__(self, *gives: bool) -> None:
+        super().__init__(most=2)
+        self.gives = list(gives)
+
+    def _start(self) -> None:
+        if not self.gives.pop(0):
+            raise RuntimeError("can't start new thread")
+        super()._start()
+
+
+def test_a_thread_that_does_not_start_is_not_counted_and_its_job_never_runs() -> None:
+    threads, ran, after = Scarce(False, True, False), threading.Event(), threading.Event()
+    with pytest.raises(RuntimeError, match="can't start"):
+        threads.run(ran.set)
+    gate, _, ended = jobs(threads, 1)
+    threads.run(after.set)
+    assert threads.gives == [], "there is one that it can wait for"
+    gate.set()
+    assert ended.acquire(timeout=5)
+    assert after.wait(5)
+    assert not ran.is_set()
+
+
+async def test_a_function_may_wait_for_others_however_many_there_are() -> None:
+    """As a tool does that runs an agent, whose tools run in threads."""
+    inside = threading.Barrier(MOST)
+
+    def outer() -> str:
+        inside.wait(5)
+        return asyncio.run(asyncio.wait_for(in_thread(str, "inner"), 5))
+
+    assert await asyncio.gather(*(in_thread(outer) for _ in range(MOST))) == ["inner"] * MOST
+
+
+async def test_but_not_without_end() -> None:
+    depth = []
+
+    def again() -> None:
+        depth.append(1)
+        asyncio.run(in_thread(again))
+
+    with pytest.raises(RuntimeError, match=f"{DEPTH} plain functions wait for one another; no further one is run"):
+        await in_thread(again)
+    assert len(depth) == DEPTH
+
+
+async def test_time_stands_still_while_one_waits_for_a_thread() -> None:
+    threads, clock = Threads(most=1), Clock(30)
+    gate, _, ended = jobs(threads, 1)
+    began, goes_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        goes_on.wait(5)
+
+    job = threads.run(work)
+    before = clock.left()
+    clock.queues(job)
+    still = clock.left()
+    await asyncio.sleep(0.02)
+    assert clock.is_queueing
+    assert clock.left() == pytest.approx(still, abs=0.001)
+    gate.set()
+    assert began.wait(5)
+    assert not clock.is_queueing
+    clock.ended(job)
+    runs = clock.left()
+    assert runs > before - 0.02, "what was waited for is not lost"
+    await asyncio.sleep(0.02)
+    assert clock.left() <= runs - 0.02
+    goes_on.set()
+    assert ended.acquire(timeout=5)
+
+
+@tool(time_limit=0.2)
+def late() -> str:
+    """Begins late, and is quick."""
+    return "ran"
+
+
+async def test_a_tool_has_its_time_once_it_has_begun() -> None:
+    gate, begun = threading.Event(), threading.Semaphore(0)
+
+    def hold() -> None:
+        begun.release()
+        gate.wait(30)
+
+    holding = [asyncio.create_task(in_thread(hold)) for _ in range(MOST)]
+    await asyncio.sleep(0)
+    assert await asyncio.to_thread(lambda: all(begun.acquire(timeout=5) for _ in range(MOST)))
+    model = ScriptedModel.saying(calls("late"), "done")
+    await Agent("a", None, model, [late])("go")
+    said = model.calls[1]["messages"][-1]["content"]
+    assert said == "late failed: ToolTimeout: late found no free thread within 0.2 seconds."
+    gate.set()
+    await asyncio.gather(*holding)
 
 
 NEVER_ENDS = """

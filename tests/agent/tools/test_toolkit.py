@@ -56,3 +56,9 @@ async def test_tools_of_one_name_are_refused_each_time() -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="two tools called 'search'"):
             await agent("go")
+
+
+@pytest.mark.parametrize("tool", [3, None, "lookup", ToolBase])
+def test_what_is_no_tool_is_refused(tool: Any) -> None:
+    with pytest.raises(TypeError, match="is no tool: give a function, or an instance of ToolBase"):
+        Toolkit([tool])

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from spangate.exporters import semconv
-from spangate.exporters.metrics.families import AttemptKind, AttemptSeries, CallKind, CallSeries, Families, GenaiNames
+from spangate.exporters.metrics.families import AttemptKind, AttemptSeries, CallKind, CallSeries, Families
 from spangate.exporters.metrics.metrics import Exemplar, Metrics
+from spangate.exporters.semconv import GenaiNames
 
 from measured import labels, names, points, value
 

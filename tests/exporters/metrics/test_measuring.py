@@ -35,7 +35,7 @@ KNOWN = ModelNames(["fast", "m-big"], ["*"])
 
 @pytest.fixture
 def made() -> Made:
-    return lambda models=KNOWN, **options: measuring(models, options.pop("config", OtlpConfig()), **options)
+    return lambda models=KNOWN, **options: measuring(models, options.pop("config", OtlpConfig()).exemplary, **options)
 
 
 def test_who_looks_sees_every_call(made: Made) -> None:

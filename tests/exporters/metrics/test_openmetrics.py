@@ -46,7 +46,7 @@ def everything() -> list[Metric]:
         reload_failed=lambda: True,
         loaded=lambda: 1.7e9,
     )
-    recorder = measuring(ModelNames(["fast", "m-big"]), OtlpConfig(), sources=sources, cost=lambda *_: (0.00651, "catalog"))
+    recorder = measuring(ModelNames(["fast", "m-big"]), OtlpConfig().exemplary, sources=sources, cost=lambda *_: (0.00651, "catalog"))
     refused = call(outcome="refused", status=404, error_code="model_not_found", model="gpt-9")
     refused.notes.add("access.refused", model="gpt-9")
     for seen in (whole_call(), refused, call()):

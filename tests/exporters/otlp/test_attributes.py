@@ -10,7 +10,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from spangate.call.events import Usage
 from spangate.call.seen import Seen
-from spangate.exporters.otlp.attributes import Pairs, text
+from spangate.exporters.otlp.attributes import Pairs
 from spangate.exporters.traces.spans import spans_of
 
 from finished import attempt, call
@@ -53,15 +53,6 @@ def test_an_empty_key_is_left_out_however_often_it_comes() -> None:
     pairs = Pairs()
     for value in ("x", 1, True, 2.0, ["y"], "x"):
         assert pairs.encode({"": value}, b"\x0a") == (b"", 1)
-
-
-@given(st.text(st.characters()), st.none() | st.integers(0, 10))
-def test_text_is_always_utf8(value: str, limit: int | None) -> None:
-    said = text(value, limit).decode()
-    assert "\0" not in said
-    assert limit is None or len(said) <= limit
-    if value.isprintable() and limit is None:
-        assert said == value
 
 
 def test_what_is_remembered_is_bounded() -> None:

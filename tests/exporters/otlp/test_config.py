@@ -95,6 +95,8 @@ def test_who_asks_for_otlp_gets_the_default_endpoint() -> None:
 def test_the_sdk_switched_off() -> None:
     found = config({"OTEL_SDK_DISABLED": "TRUE", f"{BASE}ENDPOINT": "http://env:4318"})
     assert [bool(signal) for signal in (found.traces, found.logs, found.metrics)] == [False] * 3
+    assert found.off
+    assert not config({"OTEL_SDK_DISABLED": "no"}).off
 
 
 def test_grpc_takes_its_address_as_it_is() -> None:
@@ -133,6 +135,11 @@ def test_what_is_wrong_is_told_and_takes_its_default() -> None:
     told = "\n".join(found.told)
     for name in ("TIMEOUT", "COMPRESSION", "PROPAGATORS", "SAMPLER", "SCHEDULE_DELAY", "OTEL_METRIC_EXPORT_INTERVAL can't be used: 60 s"):
         assert name in told
+
+
+def test_what_is_wrong_for_all_signals_is_told_once() -> None:
+    told = config({f"{BASE}ENDPOINT": "http://c", f"{BASE}TIMEOUT": "x"}).told
+    assert told == ("OTEL_EXPORTER_OTLP_TIMEOUT can't be used: 10 s it is",)
 
 
 def test_an_argument_without_a_sampler_is_told() -> None:

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -153,8 +154,8 @@ def test_a_header_that_is_none() -> None:
     assert to(f"http://127.0.0.1:{refusing_port()}", headers=headers, timeout=0.1).send(body()).reason == "unreachable"
 
 
-def answering(answer: bytes) -> Iterator[str]:
-    """The address of somebody who answers whatever they get with this."""
+def answering(answer: bytes, every: float = 0.0) -> Iterator[str]:
+    """The address of somebody who answers whatever they get with this, a byte `every` so many seconds."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -162,7 +163,10 @@ def answering(answer: bytes) -> Iterator[str]:
         got = b""
         while b"spangate.gateway" not in got:  # head and body come in two
             got += connection.recv(1 << 16)
-        connection.sendall(answer)
+        with suppress(OSError):  # who asked has left
+            for piece in [answer] if not every else [answer[at : at + 1] for at in range(len(answer))]:
+                connection.sendall(piece)
+                time.sleep(every)  # part of the scenario
         connection.close()
         listener.close()
 
@@ -185,6 +189,19 @@ def answering(answer: bytes) -> Iterator[str]:
 def test_strange_answers(answer: bytes, result: Result) -> None:
     for url in answering(answer):
         assert to(url, timeout=0.2).send(body()) == result
+
+
+@pytest.mark.fault("TEL-01")
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 200 OK\r\nx-a: " + b"a" * 500, b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n" + b"a" * 500],
+    ids=["head", "body"],
+)
+def test_a_collector_that_drips_costs_the_time_limit_too(answer: bytes) -> None:
+    for url in answering(answer, every=0.01):
+        began = time.monotonic()
+        assert to(url, timeout=0.8).send(body()) == Result("timeout", "no answer in time")
+        assert 0.75 < time.monotonic() - began < 1.5
 
 
 # ---- TLS

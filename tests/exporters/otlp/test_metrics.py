@@ -119,7 +119,7 @@ def test_points_are_encoded_as_the_sdk_does(metrics: list[Metric]) -> None:
 
 
 def test_all_metrics_of_a_gateway_are() -> None:
-    recorder = measuring(ModelNames(["m-big"]), OtlpConfig(), cost=lambda *_: (0.01, "catalog"))
+    recorder = measuring(ModelNames(["m-big"]), OtlpConfig().exemplary, cost=lambda *_: (0.01, "catalog"))
     recorder.record(whole_call())
     metrics = recorder.collect()
     assert len(metrics) > 20

@@ -43,7 +43,7 @@ def made() -> Iterator[Made]:
     def make(endpoint: str, **changes: Any) -> Pushing:
         target = Target(f"{endpoint}/v1/metrics", timeout=changes.pop("timeout", 3.0))
         config = OtlpConfig(**{"metrics": Signal(target)} | changes)
-        recorder = pushing(config, measuring(ModelNames(["fast", "m-big"]), config), resource=lambda: RESOURCE)
+        recorder = pushing(config, measuring(ModelNames(["fast", "m-big"]), config.exemplary), resource=lambda: RESOURCE)
         assert recorder is not None
         all_made.append(recorder)
         return recorder
@@ -83,7 +83,9 @@ def test_they_go_at_each_interval(sink: Sink, made: Made) -> None:
 
 def test_a_gateway_without_calls_tells_of_itself(sink: Sink) -> None:
     config = OtlpConfig(metrics=Signal(Target(f"{sink.endpoint}/v1/metrics")), interval=0.02)
-    recorder = pushing(config, measuring(ModelNames(), config, sources=Sources(reload_failed=lambda: False)), resource=lambda: RESOURCE)
+    recorder = pushing(
+        config, measuring(ModelNames(), config.exemplary, sources=Sources(reload_failed=lambda: False)), resource=lambda: RESOURCE
+    )
     assert recorder is not None
     recorder.start()
     sink.wait(lambda: bool(sink.metrics))
@@ -147,7 +149,7 @@ def test_losses_are_counted_with_those_of_the_other_signals(sink: Sink) -> None:
     sink.mode = "refusing"
     counts = Counts()
     config = OtlpConfig(metrics=Signal(Target(f"{sink.endpoint}/v1/metrics")))
-    recorder = pushing(config, measuring(ModelNames(), config), counts, lambda: RESOURCE)
+    recorder = pushing(config, measuring(ModelNames(), config.exemplary), counts, lambda: RESOURCE)
     assert recorder is not None
     recorder.record(call())
     recorder.close()
@@ -155,12 +157,12 @@ def test_losses_are_counted_with_those_of_the_other_signals(sink: Sink) -> None:
 
 
 def test_where_nothing_goes_there_is_no_recorder() -> None:
-    assert pushing(OtlpConfig(), measuring(ModelNames(), OtlpConfig())) is None
+    assert pushing(OtlpConfig(), measuring(ModelNames(), OtlpConfig().exemplary)) is None
 
 
 def test_the_console_shows_them() -> None:
     config, out = OtlpConfig(metrics=Signal(console=True)), io.StringIO()
-    recorder = pushing(config, measuring(ModelNames(), config), resource=lambda: RESOURCE)
+    recorder = pushing(config, measuring(ModelNames(), config.exemplary), resource=lambda: RESOURCE)
     assert recorder is not None
     with redirect_stdout(out):
         recorder.record(call())

@@ -46,7 +46,7 @@ def test_what_every_policy_may_say_stands_under_policy() -> None:
         "spangate.policy.action": "modify",
         "spangate.policy.mode": "enforce",
         "spangate.policy.stage": "request",
-        "spangate.redact.rule": "email",
+        "spangate.policy.rule": "email",
         "spangate.redact.count": 2,
     }
 

@@ -95,6 +95,8 @@ def one(fields: dict[str, Any], **of_call: Any) -> dict[str, Any]:
     [
         ({"answer_bytes": 81}, (101, 21)),  # an answer without usage
         ({"outcome": "cancelled", "status": 200, "answer_bytes": 40}, (101, 10)),  # the client left in the middle
+        ({"outcome": "cancelled", "status": 200, "answer_bytes": 10, "content_deltas": 10}, (101, 10)),  # of a letter at a time
+        ({"outcome": "cancelled", "status": 200, "answer_bytes": 81, "content_deltas": 3}, (101, 21)),
         ({"outcome": "cancelled", "status": None}, (101, 0)),  # and before anything came
         ({"outcome": "error", "status": 200, "error_type": "upstream_incomplete", "answer_bytes": 8}, (101, 2)),
         ({"outcome": "error", "status": None, "error_type": "upstream_timeout"}, (101, 0)),

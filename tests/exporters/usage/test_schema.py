@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +17,9 @@ from spangate.exporters.usage import schema
 from spangate.exporters.usage.schema import MIGRATIONS, TABLES, VIEWS, NewerDatabase, migrate
 
 from accounts import accounts, ended
+from house.source import ROOT
+
+PAGE = (ROOT / "docs/usage.md").read_text("utf-8")
 
 # The contract with everybody who writes SQL: changed only with a change note.
 COLUMNS = {
@@ -58,7 +62,7 @@ def test_a_second_time_changes_nothing(connection: Any) -> None:
 def test_a_newer_database_is_left_alone(connection: Any) -> None:
     migrate(connection)
     connection.execute("INSERT INTO spangate.version VALUES (99, now())")
-    with pytest.raises(NewerDatabase, match="version 99, and this spangate knows 1: update spangate"):
+    with pytest.raises(NewerDatabase, match="version 99, and this spangate knows 2: update spangate"):
         migrate(connection)
 
 
@@ -82,14 +86,52 @@ def test_a_forecast(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the 10th at noon: 100 $ this month; 14 $ in the last seven days, so 2 $ for each of the 21.5 days that are left (of 31)."""
     now = dt.datetime(2026, 1, 10, 12)  # noqa: DTZ001 - columns are UTC without saying so
     connection.execute(
-        "CREATE TABLE calls (started_at TIMESTAMP, organisation VARCHAR, team VARCHAR, cost DECIMAL(18, 9), weighted_tokens BIGINT)"
+        "CREATE TABLE calls (started_at TIMESTAMP, organisation VARCHAR, team VARCHAR, cost DECIMAL(18, 9), weighted_tokens BIGINT, "
+        "usage_source VARCHAR, cost_source VARCHAR)"
     )
     for days, cost in ((0.5, 7), (6.9, 7), (7.1, 86), (10, 1000)):
-        connection.execute("INSERT INTO calls VALUES ($1, 'default', 'a', $2, 5)", [now - dt.timedelta(days=days), cost])
+        sql = "INSERT INTO calls VALUES ($1, 'default', 'a', $2, 5, 'provider', 'catalog')"
+        connection.execute(sql, [now - dt.timedelta(days=days), cost])
     query = VIEWS["spend_forecast"].format(calls="calls").replace(schema._NOW, "TIMESTAMP '2026-01-10 12:00:00'")
     assert query.count("2026-01-10") > 3
     [row] = connection.execute(query).fetchall()
-    assert row == ("default", "a", dt.date(2026, 1, 1), Decimal(100), 15, pytest.approx(2.0, rel=0.05), pytest.approx(143.0, rel=0.02))
+    assert row[:5] == ("default", "a", dt.date(2026, 1, 1), Decimal(100), 15)
+    assert row[5:] == (pytest.approx(2.0, rel=0.05), pytest.approx(143.0, rel=0.02), 0, 0)
+
+
+def test_a_forecast_of_what_nobody_could_price_is_null(connection: Any) -> None:
+    migrate(connection)
+    connection.execute(
+        """INSERT INTO calls BY NAME SELECT * FROM (VALUES ('a', NULL, 'unpriced', 'estimated'), ('b', NULL, 'unpriced', 'provider'),
+        ('b', 0.5, 'catalog', 'provider'), ('c', NULL, '', 'none')) AS given (team, cost, cost_source, usage_source),
+        (SELECT now() AT TIME ZONE 'UTC' AS started_at, 'default' AS organisation)"""
+    )
+    query = "SELECT team, cost, daily_cost, forecast_cost, estimated_calls, unpriced_calls FROM spend_forecast"
+    nothing, some, refused = connection.execute(query).fetchall()
+    assert nothing == ("a", None, None, None, 1, 1)
+    assert some[:3] == ("b", Decimal("0.5"), 0.5)
+    assert some[4:] == (0, 1)
+    assert refused == ("c", 0, 0, 0, 0, 0)
+
+
+def test_the_page_tells_every_column_of_each_view(connection: Any) -> None:
+    """One list for what all of them count, and one of its own for each."""
+    migrate(connection)
+    told = PAGE.partition("## Views")[2].partition("## Examples")[0]
+    [sums] = re.findall(r"^Sums: (.*?)\n\n", told, re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", told, re.MULTILINE)
+    assert {view for view, _, _ in rows} == VIEWS.keys()
+    for view, grouped, others in rows:
+        listed = others.replace("sums", sums) if "sums" in others else others
+        assert " ".join(re.findall(r"`(\w+)`", f"{grouped} {listed}")) == columns(connection, view)
+
+
+def test_the_first_query_of_the_readme_has_one_row_a_model(connection: Any) -> None:
+    migrate(connection)
+    for model, target in (("fast", "a"), ("fast", "b"), ("", "")):
+        connection.execute("INSERT INTO calls (model, target_model) VALUES ($1, $2)", [model, target])
+    [query] = re.findall(r'^spangate sql "(.*)"$', (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert connection.execute(query).fetchall() == [("fast", 2, None)]
 
 
 async def test_views_of_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -144,9 +145,18 @@ def test_lines_and_where_they_end() -> None:
     assert list(lines(b"")) == list(lines(b"torn")) == []
 
 
-def test_a_later_version_may_say_more_at_the_end() -> None:
-    from zlib import crc32
+def test_a_line_of_an_earlier_version_is_read() -> None:
+    seen = call()
+    attempt(seen, answer_bytes=10, content_deltas=10)
+    data = closing(seen)[9:-1]
+    shorter = data.replace(b",10,10]]", b",10]]")
+    assert len(shorter) < len(data)
+    [tried] = closed(b"%08x %b\n" % (crc32(shorter), shorter)).attempts
+    assert (tried.answer_bytes, tried.content_deltas) == (10, 0)
+    assert closed(closing(seen)).attempts[0].content_deltas == 10
 
+
+def test_a_later_version_may_say_more_at_the_end() -> None:
     data = closing(call())[9:-1]
     longer = data[:-1] + b',"new",{"x":1}]'
     assert isinstance(read(b"%08x %b" % (crc32(longer), longer)), Closing)

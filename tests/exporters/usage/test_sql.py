@@ -17,6 +17,7 @@ from spangate.exporters.usage.sql import LARGEST, Sql, team_views
 
 from .test_sql_guard import ELSEWHERE, ENDLESS, NOT_ONE_SELECT
 from accounts import Accounts, accounts, ended
+from gateway import until
 
 SECRET = "alice-of-legal"
 
@@ -231,6 +232,21 @@ async def test_whoever_leaves_takes_the_query_along(tmp_path: Path) -> None:
         began = time.monotonic()
         await usage.sql.aclose()
         assert time.monotonic() - began < 1
+
+
+async def test_a_query_ends_with_a_database_that_was_taken_away(tmp_path: Path) -> None:
+    async with accounts(tmp_path) as usage:
+        usage.record(ended())
+        running = asyncio.create_task(usage.sql.query("SELECT count(*) FROM range(100000000000)"))
+        memory = usage.sql._writer.store._memory
+        await until(lambda: bool(memory._asking), 5)
+        (tmp_path / "usage.duckdb").unlink()
+        usage.record(ended())
+        assert await usage.value("SELECT count(*) FROM calls") == 1
+        with pytest.raises(OurFault) as fault:
+            await running
+        assert (fault.value.code, fault.value.detail) == ("state_unavailable", "it is being opened again")
+        assert (tmp_path / "usage.duckdb").exists()
 
 
 async def test_a_database_that_is_not_there(tmp_path: Path) -> None:

@@ -158,8 +158,15 @@ def test_there_are_a_hundred_of_them() -> None:
 
 
 def test_a_refusal_says_what_is_there(parser: Any) -> None:
-    with pytest.raises(CallerFault, match="there is no table call; there are attempts, calls, decisions, spend_forecast"):
+    with pytest.raises(CallerFault, match="there is no table call; there are attempts, budgets, calls, decisions, spend_forecast"):
         check(parser, "SELECT * FROM call", NAMES)
+
+
+@pytest.mark.parametrize("sql", ["SHOW TABLES", "show", "DESCRIBE calls", " desc\ncalls", "SUMMARIZE calls;", "PRAGMA table_info('calls')"])
+def test_who_asks_for_columns_hears_where_they_are_told(parser: Any, sql: str) -> None:
+    with pytest.raises(CallerFault, match=r"docs/usage\.md tells the columns of every table, FROM calls LIMIT 1 those of one"):
+        check(parser, sql, NAMES)
+    check(parser, "FROM calls LIMIT 1", NAMES)
 
 
 @pytest.mark.parametrize("sql", GATHERING, ids=lambda sql: sql[:40])

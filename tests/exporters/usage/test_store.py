@@ -109,7 +109,6 @@ def test_texts_of_every_kind(store: Store) -> None:
     assert store.connection.execute("SELECT \"user\", tags['k'] FROM calls").fetchall() == [(text, text) for text in texts]
 
 
-@pytest.mark.fault("STO-01")
 @pytest.mark.parametrize("name", ["spangate.duckdb", "spool.duckdb", "calls.duckdb", "main.duckdb", "temp.duckdb", 'a "b".duckdb'])
 def test_a_file_may_have_any_name(name: str, tmp_path: Path) -> None:
     """DuckDB calls a database after its file, and finds no schema of the same name unless it is told where."""

@@ -42,7 +42,24 @@ def test_a_good_file_is_told_with_its_figures(capsys: pytest.CaptureFixture[str]
     assert told.err.splitlines() == [
         "spangate.yaml:7:9: warning: teams.search: has no key, so that nobody can call as it: spangate keys new search",
         "spangate.yaml:7:21: warning: teams.support: has no key, so that nobody can call as it: spangate keys new support",
+        "spangate.yaml: warning: teams: serve won't start: no team has a key, so nobody could call: spangate keys new search",
     ]
+
+
+def test_keys_that_have_expired_count_as_none(capsys: pytest.CaptureFixture[str]) -> None:
+    old = f"{{name: ci0, hash: 'sha256:{'0' * 64}', expires: 2020-01-01}}"
+    new = f"{{name: ci1, hash: 'sha256:{'1' * 64}', expires: 2999-01-01}}"
+    text = GOOD.replace("{search: {}, support: {", f"{{search: {{keys: [{old}]}}, support: {{keys: [KEY], ")
+    write(text.replace("[KEY]", f"[{new}]"))
+    assert check(None, Format.text, {}) == 0
+    told = capsys.readouterr()
+    assert "1 key)" in told.out
+    assert told.err == "spangate.yaml: warning: teams.search: its key ci0 has expired\n"
+    write(text.replace("keys: [KEY], ", ""))
+    assert check(None, Format.text, {}) == 0
+    told = capsys.readouterr()
+    assert "0 keys)" in told.out
+    assert told.err.endswith("serve won't start: every key has expired, so nobody could call: spangate keys new search\n")
 
 
 def test_every_mistake_is_told_at_once(folder: Path) -> None:
@@ -121,3 +138,11 @@ def test_what_serve_would_refuse_is_a_warning(capsys: pytest.CaptureFixture[str]
     write("server: {host: 0.0.0.0}\n" + GOOD.partition("policies")[0])
     assert check(None, Format.text, {}) == 0
     assert capsys.readouterr().err.startswith("spangate.yaml: warning: server.host: 0.0.0.0 is reachable from other machines")
+
+
+def test_the_file_may_be_an_argument_as_of_init(folder: Path) -> None:
+    (folder / "bad.yaml").write_text(BAD, encoding="utf-8")
+    ran = spangate("check", "bad.yaml", folder=folder, SPANGATE_CONFIG="other.yaml")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == spangate("check", "-c", "bad.yaml", folder=folder).err
+    assert ran.err.startswith("bad.yaml:7:18: ")

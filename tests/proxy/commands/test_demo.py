@@ -143,7 +143,8 @@ def test_one_that_is_kept_answers_until_a_signal_comes(number: signal.Signals, t
         url = program.until("It goes on at", stdout=True).split("at ")[1].split("/v1:")[0]
         key = re.findall(r"sg-[0-9a-f]{64}", program.until("  search  ", stdout=True))[0]
         file = program.until("spangate sql -c", stdout=True).split("-c ")[1].split()[0]
-        program.until("goes on: calls are shown", stdout=True)
+        assert cell_len(program.until("goes on: calls are shown", stdout=True).rstrip("\n")) <= 80
+        assert [line for line in program.heard if line != f"{line.rstrip()}\n"] == []
         body = json.dumps({"model": "fast", "messages": [{"role": "user", "content": "The capital of Italy?"}]}).encode()
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/chat/completions", body, headers), timeout=5) as answer:

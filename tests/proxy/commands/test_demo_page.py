@@ -62,6 +62,17 @@ def test_usage_ends_with_what_it_comes_to() -> None:
     ]
 
 
+def test_no_line_ends_with_blanks() -> None:
+    shown, out = page(60)
+    shown.usage(["team", "cost"], [["search", "$0.10"], ["interns", "$0.02"], ["all", "$0.12"]])
+    shown.facts([("rule", "a line that needs more than one line of a terminal as narrow as this"), ("b", "c")])
+    shown.trace(seen())
+    shown.end(1.0, [("spangate init", "writes it"), ("spangate --help", "all")])
+    lines = out.getvalue().splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert max(map(len, lines)) <= 60
+
+
 def test_a_failed_attempt_says_how() -> None:
     shown, out = page(80)
     call = seen(outcome="refused")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -65,6 +66,22 @@ async def test_a_terminal(tmp_path: Path) -> None:
     ran = on_a_terminal("explain", seen.id, folder=tmp_path)
     assert ran.code == 0
     assert max(map(len, ran.out.splitlines())) < 200
+
+
+async def test_the_beginning_of_an_id_is_enough(tmp_path: Path) -> None:
+    async with kept(tmp_path) as usage:
+        for name in ("theirs-10", "theirs-11", "other-1"):
+            usage.record(seen := ended(client_request_id=name))
+    whole = explain(tmp_path, seen.id)
+    for id in (f"{seen.id[:-4]}…", seen.id[:-4], f"{seen.id[:-4]}...", "other-"):
+        assert explain(tmp_path, id).out == whole.out
+    assert explain(tmp_path, seen.trace_hex[:20]).out == explain(tmp_path, seen.trace_hex).out != whole.out
+    ran = explain(tmp_path, "theirs")
+    assert (ran.code, ran.out) == (1, "")
+    assert re.fullmatch(
+        r"spangate: several calls begin with theirs: req_\w+ \(200 fast\), req_\w+ \(200 fast\): give more of the id\n", ran.err
+    )
+    assert "no call has the id" in explain(tmp_path, "other").err, "too few to be one by more than chance"
 
 
 async def test_no_such_call(tmp_path: Path) -> None:

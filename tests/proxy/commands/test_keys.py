@@ -104,7 +104,8 @@ def test_a_key_that_cannot_be(team: str, name: str | None, expires: str | None, 
         ("ci", '"ci": a key is named TEAM/NAME'),
         ("search/", '"search/": a key is named TEAM/NAME'),
         ("search/written", "search/written stands in spangate.yaml itself: take it out there"),
-        ("search/ci", 'no team "search"'),
+        ("search/ci", 'team search has no key "ci"'),
+        ("serch/ci", 'no team "serch"; did you mean "search"?'),
     ],
 )
 def test_a_key_that_cannot_be_revoked(key: str, told: str) -> None:

@@ -26,6 +26,7 @@ providers:
       - {when: {contains: hang}, answer: {text: one two three}, fault: {stall_after: 1}}
 models: {fast: {targets: [{provider: script}]}}
 """
+EXPIRED = f"{{name: ci, hash: 'sha256:{'0' * 64}', expires: 2020-01-01}}"
 
 
 def address(process: Process) -> str:
@@ -54,7 +55,7 @@ def test_a_call_goes_through_and_sigterm_ends_well(tmp_path: Path) -> None:
         gateway.send(signal.SIGTERM)
         ended = gateway.end()
     assert (line["status"], line["outcome"], line["model"], line["input_tokens"]) == (200, "completed", "fast", 2)
-    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    assert (ended.code, ended.out, ended.err) == (0, "", "stopped; nothing lost\n")
     assert left_in(tmp_path) == ["spangate.duckdb", "spangate.duckdb.spool", "spangate.yaml"]
     assert "".join(gateway.heard[:7]) == (
         f"spangate 0.1.0 listens on {url}\n"
@@ -95,7 +96,7 @@ def test_a_configuration_from_a_pipe_is_read_once(tmp_path: Path) -> None:
         gateway.until("is in use")
         gateway.send(signal.SIGTERM)
         ended = gateway.end()
-    assert (ended.code, ended.err) == (0, "")
+    assert (ended.code, ended.err) == (0, "stopped; nothing lost\n")
     assert "  file     /dev/stdin, a pipe that was read once\n" in gateway.heard
     assert [line for line in gateway.heard if "ERROR" in line or "WARNING" in line] == []
     assert left_in(tmp_path) == ["spangate.duckdb", "spangate.duckdb.spool"]
@@ -173,6 +174,7 @@ def test_a_mistake_while_it_runs_is_told_and_changes_nothing(tmp_path: Path) -> 
     ("more", "arguments", "told"),
     [
         ("teams: {search: {}}\n", [], "spangate: no team has a key, so nobody could call: spangate keys new search\n"),
+        (f"teams: {{search: {{keys: [{EXPIRED}]}}}}\n", [], "spangate: every key has expired, so nobody could call: spangate keys new"),
         ("", ["--host", "0.0.0.0"], "spangate: 0.0.0.0 is reachable from other machines and there is no team"),
         ("", ["--host", "a..b"], "spangate: --host: must be an IP address or a host name\n"),
         ("", ["--port", "65536"], "spangate: --port: must be a port, 0 to 65535"),
@@ -220,6 +222,38 @@ def test_open_to_everyone_is_warned_about(tmp_path: Path) -> None:
     assert "warning: --open: whoever reaches this address spends your provider's key\n" in said
 
 
+def test_its_last_line_says_what_waits(tmp_path: Path) -> None:
+    """The second gateway never gets the database, which the first holds."""
+    write(tmp_path)
+    with running("serve", "--port", "0", folder=tmp_path) as first:
+        assert ask(address(first)) == "Hello there"
+        assert spangate("sql", "SELECT 1", folder=tmp_path).code == 0, "so the first has the database"
+        with running("serve", "--port", "0", folder=tmp_path) as second:
+            assert ask(address(second)) == "Hello there"
+            second.send(signal.SIGTERM)
+            last = second.end().err.splitlines()[-1]
+        first.send(signal.SIGTERM)
+        assert first.end().err == "stopped; nothing lost\n"
+    assert last == "stopped; nothing lost; rows wait in spangate.duckdb.spool for the next start"
+
+
+def test_its_last_line_counts_what_was_lost(tmp_path: Path) -> None:
+    write(tmp_path)
+    dead = refusing()
+    with running("serve", "--port", "0", folder=tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{dead}") as gateway:
+        assert ask(address(gateway)) == "Hello there"
+        gateway.send(signal.SIGTERM)
+        ended = gateway.end()
+    assert ended.code == 0
+    assert re.fullmatch(r"stopped; lost: \d+ items of telemetry", ended.err.splitlines()[-1])
+
+
+def refusing() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return int(held.getsockname()[1])
+
+
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     write(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as holder:
@@ -227,6 +261,21 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         ran = spangate("serve", "--port", str(port), folder=tmp_path)
     told = f"127.0.0.1:{port} is taken, perhaps by another spangate (`lsof -i :{port}` shows it): choose another with --port"
     assert (ran.code, ran.out, ran.err) == (1, "", f"spangate: {told}\n")
+
+
+def test_a_port_that_is_taken_by_a_gateway_of_the_same_folder(tmp_path: Path) -> None:
+    """The address is asked for before the database, which the other holds: one line, not two."""
+    write(tmp_path)
+    with running("serve", "--port", "0", folder=tmp_path) as gateway:
+        url = address(gateway)
+        port = url.removesuffix("/v1").rpartition(":")[2]
+        ask(url)
+        ran = spangate("serve", "--port", port, folder=tmp_path)
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith(f"spangate: 127.0.0.1:{port} is taken, ")
+        assert len(ran.err.splitlines()) == 1
+        gateway.send(signal.SIGTERM)
+        assert gateway.end().code == 0
 
 
 @pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full 2>/dev/full"])

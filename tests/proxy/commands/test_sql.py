@@ -115,6 +115,8 @@ async def test_what_goes_wrong_is_one_line(tmp_path: Path) -> None:
         (["SELECT $1"], 2, "This SQL can't be run"),
         (["SELECT 1", "--param", "x"], 2, "must be NAME=VALUE"),
         (["SELECT 1", "--format", "parquet"], 2, "parquet"),
+        (["SELECT 1", "-o", "rows.parquet"], 2, "-o rows.parquet: must end in .csv, .json or .txt"),
+        (["SHOW TABLES"], 2, "docs/usage.md tells the columns of every table"),
         (["SELECT 1", "-c", "other.yaml"], 2, "keeps no usage"),
         (["SELECT 1", "-c", "none.yaml"], 2, "there is no such file"),
         (["SELECT 1", "-o", "no/such/folder.csv"], 1, "No such file or directory"),
@@ -125,6 +127,7 @@ async def test_what_goes_wrong_is_one_line(tmp_path: Path) -> None:
         assert (ran.code, ran.out) == (code, ""), ran
         assert told in ran.err
         assert len(ran.err.splitlines()) == 1, ran.err
+    assert not (tmp_path / "rows.parquet").exists()
 
 
 PAGE = (ROOT / "docs/usage.md").read_text("utf-8")

@@ -14,7 +14,7 @@ from spangate.exporters.usage.settings import Usage
 from spangate.proxy.commands.asking import Place
 from spangate.proxy.commands.choices import Ended
 from spangate.proxy.commands.failure import Failure
-from spangate.proxy.commands.tail import Calls, Wanted
+from spangate.proxy.commands.tail import Calls, Wanted, check_names
 
 from case import OTHER, Case, case
 from program import running, spangate
@@ -72,6 +72,29 @@ async def test_filters(tmp_path: Path) -> None:
             ({"team": "' OR '1'='1"}, 0),
         ]:
             assert len(await asyncio.to_thread(calls(tmp_path, **wanted).last)) == count, wanted
+
+
+async def test_a_name_that_nobody_knows_is_not_waited_for(tmp_path: Path) -> None:
+    async with Misbehaving(play(chat_answer("Hello"))) as up:
+        with serving(tmp_path, up.base_url, **USAGE):
+            told = []
+            for given in (["--team", "serach"], ["--model", "mm"], ["--outcome", "fialed"]):
+                ran = await asyncio.to_thread(spangate, "tail", *given, folder=tmp_path)
+                assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+                told.append(ran.err)
+    assert told[0] == 'spangate: no team "serach"; did you mean "search"?\n'
+    assert told[1].startswith('spangate: no model "mm"; ')
+    assert 'did you mean "failed"?' in told[2]
+
+
+async def test_names_of_rows_and_patterns_are_known_too(tmp_path: Path) -> None:
+    async with case(tmp_path, play(*[chat_answer("Hello")] * 5), **USAGE) as it:
+        await it.ask()
+        place = Place(Usage(path="usage.duckdb"), (), tmp_path)
+        for known in (Wanted(team="search"), Wanted(model="no*"), Wanted(model="any")):
+            await asyncio.to_thread(check_names, known, None, place)
+        with pytest.raises(Failure, match=r'no team "nobody"; there are: search'):
+            await asyncio.to_thread(check_names, Wanted(team="nobody"), None, place)
 
 
 def test_without_a_gateway_there_is_nothing_to_follow(tmp_path: Path) -> None:

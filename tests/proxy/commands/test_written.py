@@ -36,6 +36,11 @@ def test_variables_that_are_not_set_do_not_matter(tmp_path: Path) -> None:
     assert [(team, key.name) for team, key in found.own_keys()] == [("search", "ci")]
 
 
+def test_a_name_or_a_pattern_may_answer(tmp_path: Path) -> None:
+    found = of(YAML, tmp_path)
+    assert [name for name in ("fast", "gpt-5", "gpt", "fas", "*") if found.may_answer(name)] == ["fast", "gpt-5"]
+
+
 def test_those_that_are_set_count(tmp_path: Path) -> None:
     assert of(YAML, tmp_path, HOST="10.0.0.1", PORT="99").address == Address("10.0.0.1", 99)
 

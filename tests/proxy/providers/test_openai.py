@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from proxy.providers.contract import CONTRACT, Check
 from proxy.providers.openai_server import KEY, PLAYS, Wishes, asked, on_stage
 from proxy.providers.stage import SCENARIOS, TEXT, USAGE, asking, chunks, closed, failing, text, told, whole
@@ -73,6 +74,29 @@ def test_an_unchanged_body_goes_out_byte_for_byte() -> None:
     assert outgoing(body, "m", Target("p", "m"), asks_usage=False) is body
     renamed = outgoing(body, "m", Target("p", "other"), asks_usage=False)
     assert b"".join(renamed.pieces()) == b'{"model":"other","x":1.50}'
+
+
+@pytest.mark.parametrize(
+    ("flavor", "capped", "given", "sent"),
+    [
+        ("openai", True, {"max_completion_tokens": 5}, {"max_completion_tokens": 5}),
+        ("openai", True, {"max_tokens": 5}, {"max_tokens": 5}),
+        *((flavor, False, {"max_completion_tokens": 5}, {"max_tokens": 5}) for flavor in ("ollama", "vllm", "llamacpp", "mistral")),
+        ("ollama", True, {"max_completion_tokens": 5, "max_tokens": 9}, {"max_tokens": 5}),
+        ("ollama", True, {"max_completion_tokens": 5, "max_tokens": None}, {"max_tokens": 5}),
+        ("ollama", False, {"max_completion_tokens": None}, {}),
+        ("compatible", False, {"max_completion_tokens": 5}, {"max_completion_tokens": 5}),
+        ("compatible", True, {"max_completion_tokens": 5}, {"max_tokens": 5}),
+    ],
+)
+async def test_a_cap_goes_out_in_the_field_that_the_server_reads(
+    flavor: str, capped: bool, given: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    async with asked(good, flavor=flavor) as (provider, up, _):
+        call = asking(**given)
+        await told(provider, replace(call, head=replace(call.head, capped=capped)))
+        request = (await up.request()).json()
+    assert {name: cap for name, cap in request.items() if name.startswith("max_")} == sent
 
 
 # ---- usage frames

@@ -1,11 +1,11 @@
-"""exporters/otlp/pace.py: long work leaves room for others."""
+"""exporters/pace.py: long work leaves room for others."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from spangate.exporters.otlp.pace import Pace
+from spangate.exporters.pace import Pace
 
 
 def test_others_get_their_turn() -> None:

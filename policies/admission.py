@@ -1,0 +1,217 @@
+"""Admission: one reservation over all budgets and limits that concern a call, all or none; settled once, however the call ends.
+
+A call holds its input at an upper estimate and its output at a cap: the caller's, or where it set none, or one that doesn't fit, a cap
+that does, which the request is then sent with. Where budgets don't cap, a stream holds what is usual, and more in slices while it runs; it
+is ended when no slice can be had.
+
+The gateway makes one of these of all rules that a team has. A call that no rule concerns passes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from ..call.call import Call, Caller, Target
+from ..call.chain import Next, pulling
+from ..call.errors import SpangateError
+from ..call.events import Delta, Envelope, Event, Opened, Usage
+from ..call.spoken import BYTES_A_TOKEN, spoken_in, tokens_of
+from .bounds import STAGE, Bound, Place
+from .charge import Books, Charge, Entry, line
+from .content import after_look, unseen
+from .cutting import ending
+from .ledger.ledger import StateUnavailable
+from .output_cap import HEADER, capped, over
+from .refusals import limit_headers
+from .reserving import Reserving
+from .wrap_up import wrapped_up
+
+MOST_CALLERS = 4096  # of whom it is known by heart which counters they have
+FRESH = 1.0  # seconds for which what is left of a limit is told as it was when the call was admitted
+SLICE = 256  # tokens of output that a stream gets more at a time
+
+TargetOf = Callable[[Call], Target | None]
+Elsewhere = Callable[[str], Next]
+
+
+def _nowhere(call: Call) -> Target | None:
+    return call.target
+
+
+class Admission:
+    """`target_of`: where a call will most likely go. `elsewhere`: who answers for another model, inside of this layer."""
+
+    stage: ClassVar[int] = STAGE
+
+    def __init__(
+        self, bounds: Sequence[Bound], books: Books, *, target_of: TargetOf = _nowhere, elsewhere: Elsewhere | None = None
+    ) -> None:
+        self._bounds = [bound for bound in bounds if bound.per != "provider"]
+        self._always = len(self._bounds) < len(bounds)  # the meter has limits of its own
+        self._books = books
+        self._target_of = target_of
+        self._elsewhere = elsewhere
+        self._by_caller = all(bound.by_caller for bound in self._bounds)
+        self._known: dict[Caller, list[tuple[Bound, Place]]] = {}
+        self._in_dollars = any(bound.unit == "usd" for bound in bounds)
+        self._looks = any(bound.by_tokens or (bound.applies is not None and bound.applies.looks) for bound in self._bounds)
+
+    def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
+        if call.meter is not None:
+            return next(call)  # a call within a call: its charge is that one's
+        if self._looks and unseen(call):
+            return after_look(call, self, next)
+        entries = self._entries(call)
+        if entries or self._always:
+            return self._held(call, next, entries)
+        return next(call)
+
+    def _entries(self, call: Call) -> list[Entry]:
+        """Of the bounds that concern the call. Most ask for its caller alone, and callers come again."""
+        if not self._by_caller:
+            return [Entry(bound, place) for bound in self._bounds if (place := bound.place(call)) is not None]
+        places = self._known.get(call.caller)
+        if places is None:
+            if len(self._known) >= MOST_CALLERS:
+                self._known.clear()
+            found = [(bound, bound.place(call)) for bound in self._bounds]
+            places = self._known[call.caller] = [(bound, place) for bound, place in found if place is not None]
+        return [Entry(bound, place) for bound, place in places]
+
+    async def _held(self, call: Call, next: Next, entries: list[Entry]) -> AsyncIterator[Event]:
+        charge = Charge(self._books, call, entries, in_dollars=self._in_dollars)
+        counting: Counting | None = None
+        headers: dict[str, str] = {}
+        cut = False
+        try:
+            if entries:
+                await Reserving(self._books, charge).reserve(call, self._target_of(call))
+                call, next = self._judged(call, next, charge)
+                call, headers = _capped(call, charge)
+                counting = _counting(call, charge)
+            async with pulling(next(replace(call, meter=charge))) as events:
+                async for event in events:
+                    if isinstance(event, Opened):
+                        if counting is not None:
+                            counting.begins(event)
+                        if self._books.clock.mono() - charge.reserved_at > FRESH:
+                            await charge.look_again()
+                        yield _telling(event, charge, headers, self._books)
+                        continue
+                    yield event
+                    if counting is not None and isinstance(event, Delta) and not await counting.covers(event):
+                        cut = True
+                        break
+            if cut and counting is not None:
+                for event in ending(call, counting.envelope, counting.usage):
+                    yield event
+        except SpangateError as error:
+            error.headers = {**_limits(charge, self._books), **error.headers}
+            raise
+        finally:
+            charge.settle()
+
+    def _judged(self, call: Call, next: Next, charge: Charge) -> tuple[Call, Next]:
+        """What becomes of a call that went over a limit and was let in all the same."""
+        for entry in charge.entries:
+            bound, standing = entry.bound, entry.standing
+            if standing is None or not standing.over or bound.shadow or bound.kind != "budget":
+                continue
+            if bound.exceeded == "warn":
+                charge.notes.add("budget.exceeded", verdict="warn", **line(bound, standing))
+            elif bound.exceeded == "wrap_up":
+                charge.notes.add("budget.wrapped_up", verdict="modify", **line(bound, standing))
+                call = wrapped_up(call)
+            elif bound.exceeded == "downgrade" and self._elsewhere is not None and call.model != bound.downgrade_to:
+                charge.notes.add("budget.downgraded", verdict="modify", **line(bound, standing), model=bound.downgrade_to)
+                body = call.body.changed(model=bound.downgrade_to)
+                call, next = replace(call, model=bound.downgrade_to, body=body), self._elsewhere(bound.downgrade_to)
+                charge.target = None  # so that the meter looks what that one costs
+        return call, next
+
+
+def _capped(call: Call, charge: Charge) -> tuple[Call, dict[str, str]]:
+    """The call with the cap that is held for it, if it has none or a higher one; and the headers that say so."""
+    most = charge.output // call.head.n
+    if not over(call, most) or not any(entry.bound.capping for entry in charge.entries):
+        return call, {}
+    charge.notes.add("budget.capped", verdict="modify", asked=call.head.output_cap or 0, output_cap=most)
+    return capped(call, most), {HEADER: str(most)}
+
+
+def _counting(call: Call, charge: Charge) -> Counting | None:
+    """Streams of which nobody knows how long they get are counted while they run."""
+    if not call.head.stream:
+        return None
+    bounds = [entry.bound for entry in charge.entries if entry.bound.kind == "budget" and entry.bound.by_tokens]
+    watched = [bound for bound in bounds if bound.exceeded != "warn" and not bound.shadow]
+    if not watched or any(bound.capping for bound in watched):
+        return None
+    cap = call.head.output_cap
+    return Counting(charge) if cap is None or cap * call.head.n > charge.output else None
+
+
+class Counting:
+    """How much a stream has said, as far as it matters: its text is looked for only where so many bytes could be more than is held."""
+
+    __slots__ = ("_bytes", "_charge", "_deltas", "_kept", "_on", "_size", "envelope")
+
+    def __init__(self, charge: Charge) -> None:
+        self._charge = charge
+        self._kept: list[bytes] = []
+        self._size = 0
+        self._bytes = self._deltas = 0
+        self._on = False
+        self.envelope: Envelope | None = None
+
+    def begins(self, opened: Opened) -> None:
+        self._on, self.envelope = opened.stream, opened.envelope
+
+    async def covers(self, delta: Delta) -> bool:
+        """Whether what it has said with this is held, or could be."""
+        if not self._on:
+            return True
+        raw, charge = delta.raw, self._charge
+        self._kept.append(raw)
+        self._size += len(raw)
+        if self._tokens * BYTES_A_TOKEN + self._size <= charge.output * BYTES_A_TOKEN:
+            return True
+        text, deltas = spoken_in(b"".join(self._kept))
+        self._bytes += text
+        self._deltas += deltas
+        self._kept, self._size = [], 0
+        while self._tokens > charge.output:
+            try:
+                if not await charge.more_output(max(SLICE, self._tokens - charge.output)):
+                    return False
+            except StateUnavailable:
+                return False
+        return True
+
+    @property
+    def _tokens(self) -> int:
+        return tokens_of(self._bytes, self._deltas)
+
+    @property
+    def usage(self) -> Usage:
+        """What it has taken, as far as anybody knows."""
+        estimate = self._charge.estimate
+        return Usage(estimate.expected if estimate else 0, self._tokens, source="estimated")
+
+
+def _telling(opened: Opened, charge: Charge, headers: dict[str, str], books: Books) -> Opened:
+    told = {**_limits(charge, books), **headers}
+    return replace(opened, headers={**told, **opened.headers}) if told else opened
+
+
+def _limits(charge: Charge, books: Books) -> dict[str, str]:
+    """What is left of rate limits, after this call's part."""
+    told = [
+        (entry.bound, entry.standing)
+        for entry in (*charge.entries, *charge.aside)
+        if entry.bound.kind == "rate_limit" and entry.standing is not None and not entry.bound.shadow
+    ]
+    return limit_headers(told, books.clock.wall()) if told else {}

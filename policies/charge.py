@@ -1,0 +1,345 @@
+"""What one call holds and has used, on all the counters that it concerns: from its reservation to its end.
+
+Admission makes it and settles it, the meter tells it of each attempt. Whatever is said of it twice counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..call.call import Call, Target
+from ..call.clock import SYSTEM, Clock
+from ..call.events import Usage
+from ..call.seen import Seen
+from ..call.spoken import tokens_of
+from .bounds import SHADOW, Bound, Need, Place, Price, Pricing, plain
+from .content import look_at
+from .ledger.ledger import NANO, Answer, Hold, Ledger, Standing, StateUnavailable
+from .ledger.memory import MemoryLedger
+from .ledger.waiting import Waiting
+from .refusals import refused, unpriced, when
+from .thresholds import Crossings, Webhooks
+from .tokens import Estimate, Tokens
+
+NOBODY_KNOWS: Pricing = lambda _: None  # noqa: E731
+MOST = 2**31  # tokens of one answer: no figure beyond is believed
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What all calls of a process share. `local` counts for limits while the shared counters can't be reached. `opened` hears what a call
+    holds when that becomes more; `trouble` says why that can't be kept just now, where it should be."""
+
+    ledger: Ledger
+    waiting: Waiting
+    tokens: Tokens = field(default_factory=Tokens)
+    pricing: Pricing = NOBODY_KNOWS
+    clock: Clock = SYSTEM
+    local: MemoryLedger = field(default_factory=MemoryLedger)
+    crossings: Crossings = field(default_factory=Crossings)
+    webhooks: Webhooks | None = None
+    opened: Callable[[Seen, Mapping[str, Any]], None] | None = None
+    trouble: Callable[[], str] | None = None
+
+
+def books_of(ledger: Ledger, **more: Any) -> Books:
+    """Books on that ledger."""
+    return Books(ledger, Waiting(ledger), **more)
+
+
+class Entry:
+    """A call's part in one counter: what is held, what is used by now, and how the counter stood when that was held."""
+
+    __slots__ = ("bound", "held", "place", "standing", "used")
+
+    def __init__(self, bound: Bound, place: Place) -> None:
+        self.bound = bound
+        self.place = place
+        self.held = 0
+        self.used = 0
+        self.standing: Standing | None = None
+
+
+class Charge:
+    """`call.meter`. `output` is how many tokens of output are held, of all choices together; `sent` how many attempts were made; `beside`
+    what the attempt under way holds on its provider's counters."""
+
+    __slots__ = (
+        "aside", "beside", "books", "entries", "estimate", "estimated", "hold", "in_dollars", "local", "need", "notes", "output",
+        "reserved_at", "seen", "sent", "settled", "target",
+    )  # fmt: skip
+
+    def __init__(self, books: Books, call: Call, entries: list[Entry], *, in_dollars: bool = True) -> None:
+        self.books = books
+        self.seen = call.seen
+        self.notes = call.notes
+        self.beside: Sequence[Entry] = ()
+        self.in_dollars = in_dollars
+        self.hold: Hold = books.ledger.hold(call.id)
+        self.local: Hold | None = None
+        self.entries = entries
+        self.aside: list[Entry] = []
+        self.estimate: Estimate | None = None
+        self.need = Need(0, 0)
+        self.output = 0
+        self.target: Target | None = None
+        self.sent = 0
+        self.estimated = False
+        self.settled = False
+        self.reserved_at = books.clock.mono()
+
+    def held_for(self, need: Need, answer: Answer, entries: list[Entry], target: Target | None) -> None:
+        """It is reserved: these entries hold what the need claims. What shadow rules had no room for is held by nobody."""
+        kept = []
+        for entry, standing in zip(entries, answer.standings, strict=True):
+            entry.standing, bound = standing, entry.bound
+            entry.place.room = standing.remaining
+            if bound.shadow and standing.over:
+                self.notes.add(f"{bound.kind}.refused", **line(bound, standing))
+                continue
+            entry.held = bound.amount(need)
+            kept.append(entry)
+        self.entries, self.need, self.output, self.target = kept, need, need.output, target
+
+    async def look_again(self) -> None:
+        """How the limits stand by now, for headers: an answer may begin long after its call was admitted. No answer waits for a server to
+        say so."""
+        limits = [entry for entry in self.entries if entry.bound.header[0]]
+        if not limits or not isinstance(self.books.ledger, MemoryLedger):
+            return
+        found = await self.books.ledger.read([entry.bound.claim(entry.place.counter, 0) for entry in limits])
+        for entry, standing in zip(limits, found, strict=True):
+            entry.standing = standing
+
+    # ---- the meter's part
+
+    async def before(self, call: Call) -> None:
+        """An attempt is about to be sent: hold what it may take, if that isn't held yet.
+
+        Raises:
+            TargetRefused: that can't be had.
+            StateUnavailable: nobody knows.
+        """
+        first = self.sent == 0
+        self.sent += 1
+        if (first and call.purpose == "main" and call.target == self.target) or not self.entries:
+            return
+        need = await self.need_of(call)
+        more: list[tuple[Entry, int]] = []
+        for entry in self.entries:
+            bound = entry.bound
+            if not bound.by_tokens:
+                continue
+            if bound.unit == "usd" and need.price is None and bound.unpriced == "refuse" and not bound.shadow:
+                raise self._unpriced(entry, call)
+            wanted = entry.used + bound.amount(need)
+            if wanted > entry.held:
+                more.append((entry, wanted - entry.held))
+        refusal = await self._extend(more)
+        if refusal is not None:
+            entry, standing = refusal
+            self.notes.add(f"{entry.bound.kind}.refused", **line(entry.bound, standing), target=call.target.model if call.target else "")
+            raise refused(entry.bound, standing, self.books.clock.wall(), target=True)
+        self.need = need
+
+    def after(self, call: Call, usage: Usage | None, *, said: int, deltas: int = 0, reached: bool, cut: bool) -> Usage | None:
+        """It has ended, and used so much: what the provider says, or if it says nothing and was `reached`, what is likely of `said` bytes
+        in so many `deltas`. What is counted; None: nothing."""
+        usage = self._believed(call, usage, tokens_of(said, deltas), reached=reached)
+        if usage is None:
+            return None
+        price = self.price_of(call)
+        for entry in (*self.entries, *self.aside):
+            if entry.bound.by_tokens:
+                entry.used += entry.bound.used(usage, price)
+        if usage.source == "provider" and self.books.tokens.due():
+            self.books.tokens.learn(call, usage, self.estimate if call.purpose == "main" else None, cut=cut)
+        return usage
+
+    def _believed(self, call: Call, usage: Usage | None, tokens: int, *, reached: bool) -> Usage | None:
+        if usage is not None and not usage.unknown and max(usage.input, usage.output) <= MOST:
+            return usage
+        if usage is None and not reached:
+            return None
+        self.estimated = True
+        asked = self._expected(call)
+        answered = 0 if call.op == "embeddings" else tokens
+        if usage is None:
+            return Usage(asked, answered, source="estimated")
+        if usage.unknown == "input":
+            return Usage(asked, min(usage.output, MOST), source="estimated")
+        if usage.unknown == "output" and call.op == "embeddings":
+            return Usage(usage.input, 0)
+        output = answered if usage.unknown == "output" else min(usage.output, MOST)
+        return Usage(min(usage.input, MOST), output, source="estimated")
+
+    def _expected(self, call: Call) -> int:
+        if self.estimate is None:
+            self.estimate = self.books.tokens.input(call)
+        return self.estimate.expected
+
+    def price_of(self, call: Call) -> Price | None:
+        """Of the target that is asked; None where it doesn't matter."""
+        return self.books.pricing(call.target) if self.in_dollars and call.target is not None else None
+
+    async def need_of(self, call: Call) -> Need:
+        """What an attempt may take: of the call itself as much as is held, of a call within it what is usual."""
+        price = self.price_of(call)
+        if call.purpose == "main":
+            return Need(self.need.input, self.need.output, price)
+        await look_at(call)
+        usual = self.books.tokens.output(call.caller.team, call.model)
+        each = usual if call.head.output_cap is None else min(call.head.output_cap, usual)
+        return Need(self.books.tokens.input(call).upper, each * call.head.n, price)
+
+    def _unpriced(self, entry: Entry, call: Call) -> Exception:
+        return unpriced(entry.bound, entry.place.counter.scope, call.target.model if call.target else call.model)
+
+    # ---- slices
+
+    async def more_output(self, tokens: int) -> bool:
+        """Hold so many tokens of output more; of what is left, if that is less. Whether there was any."""
+        while True:
+            before, after = self.need, self.need._replace(output=self.need.output + tokens)
+            budgets = [entry for entry in self.entries if entry.bound.kind == "budget" and entry.bound.by_tokens]
+            wanted = [(entry, entry.bound.amount(after) - entry.bound.amount(before)) for entry in budgets]
+            refusal = await self._extend([each for each in wanted if each[1] > 0])
+            if refusal is None:
+                self.need, self.output = after, after.output
+                return True
+            entry, standing = refusal
+            room = entry.bound.room(standing) + entry.bound.amount(before)
+            tokens = entry.bound.fits(before, room) - before.output
+            if tokens <= 0:
+                self.notes.add("budget.cut", verdict="deny", action="modify", **line(entry.bound, standing))
+                return False
+
+    async def _extend(self, more: Sequence[tuple[Entry, int]]) -> tuple[Entry, Standing] | None:
+        """Hold more; who refused, and how that counter stands.
+
+        Raises:
+            StateUnavailable: nobody knows, and a rule wants to be sure.
+        """
+        if not more:
+            return None
+        try:
+            answer = await self.hold.extend([entry.bound.claim(entry.place.counter, amount) for entry, amount in more])
+        except StateUnavailable:
+            if any(entry.bound.on_state_error == "refuse" and not entry.bound.shadow for entry, _ in more):
+                raise
+            return None
+        if not answer.admitted:
+            refusing = answer.refused[0]
+            return next(entry for entry, _ in more if entry.place.counter == refusing.counter), refusing
+        for (entry, amount), standing in zip(more, answer.standings, strict=True):
+            if not (entry.bound.shadow and standing.over):
+                entry.held += amount
+        if self.books.opened is not None and self.sent:
+            self.books.opened(self.seen, self.holds)
+        return None
+
+    @property
+    def holds(self) -> dict[str, Any]:
+        """What a crash would cost: the line of the spool that opens the call has it."""
+        held = [
+            [
+                bound.name,
+                entry.place.told["scope"],
+                bound.unit,
+                bound.window.text,
+                mode,
+                when(at.resets_at),
+                plain(entry.held),
+                plain(at.limit),
+            ]
+            for entry in (*self.entries, *self.beside)
+            if (bound := entry.bound).kind == "budget" and (at := entry.standing) is not None
+            for mode in (SHADOW if bound.shadow else "enforce",)
+        ]
+        return {"input": self.need.input, "output": self.need.output, "budgets": held}
+
+    # ---- the end
+
+    def settle(self) -> None:
+        """Put what was used in place of what was held. Only the first time counts."""
+        if self.settled:
+            return
+        self.settled = True
+        self.hold.settle(self._actual(self.entries))
+        if self.local is not None:
+            self.local.settle(self._actual(self.aside))
+        for entry in self.entries:
+            if entry.bound.kind == "budget" and entry.standing is not None:
+                self.tell(entry, entry.standing)
+
+    def _actual(self, entries: Sequence[Entry]) -> Mapping[str, int]:
+        """What to settle by a counter's name. Requests were used if any was sent, and of a limit in any case."""
+        found = {}
+        for entry in entries:
+            bound = entry.bound
+            if bound.by_tokens:
+                found[bound.counter_name] = entry.used
+            elif bound.kind == "budget":
+                entry.used = NANO if self.sent else 0
+                found[bound.counter_name] = entry.used
+        return found
+
+    def tell(self, entry: Entry, standing: Standing) -> None:
+        """The ledger's line of a call: how the budget stood before it, what was held, what it came to."""
+        bound, used = entry.bound, entry.used
+        left = standing.limit - standing.used - standing.reserved + entry.held - used
+        figures: dict[str, Any] = {
+            **entry.place.told,
+            "resets_at": when(standing.resets_at),
+            "limit": plain(standing.limit),
+            "used": plain(standing.used),
+            "reserved": plain(entry.held),
+            "settled": plain(used),
+            "remaining": plain(left) if left > 0 else 0,
+        }
+        if self.estimated:
+            figures["estimated"] = True
+        if (overshoot := self._overshoot(entry)) > 0:
+            figures["overshoot"] = plain(overshoot)
+        self.notes.add("budget.settled", **figures)
+        if bound.thresholds is not None:
+            look(self.books, bound, standing, self.notes, used=standing.used + used)
+
+    def _overshoot(self, entry: Entry) -> int:
+        """How much further beyond its limit the counter went with this call. As long as nobody uses more than they hold, none goes beyond
+        any; so it is looked for after somebody did, until there is room again."""
+        bound, place = entry.bound, entry.place
+        excess = entry.used - entry.held
+        if bound.full != "refuse" or (excess <= 0 and not place.beyond):
+            return 0
+        ledger = self.books.ledger
+        if not isinstance(ledger, MemoryLedger):
+            return max(0, excess - place.room)
+        [now] = ledger.standings([bound.claim(place.counter, 0)], ledger.now())
+        beyond = now.used - bound.limit - bound.grace
+        place.beyond = beyond > 0
+        return min(max(0, beyond), entry.used)
+
+
+def look(books: Books, bound: Bound, standing: Standing, notes: Any, *, used: int, was_refused: bool = False) -> None:
+    """Tell of a threshold, if one is reached that wasn't told of before in this window."""
+    reached = books.crossings.look(bound.thresholds, standing, used, refused=was_refused)
+    if reached is None:
+        return
+    told = line(bound, standing) | {"used": plain(used), "threshold": float(reached)}
+    notes.add("budget.threshold", **told)
+    if books.webhooks is not None and not bound.shadow:
+        books.webhooks.tell(bound.thresholds, {"event": "budget.threshold", "organisation": standing.counter.home, **told})
+
+
+def line(bound: Bound, standing: Standing) -> dict[str, Any]:
+    """How a note tells of a counter: whose it is, and how it stood."""
+    return {
+        **bound.place_of(standing.counter.home, standing.counter.scope).told,
+        "resets_at": when(standing.resets_at),
+        "limit": plain(standing.limit),
+        "used": plain(standing.used),
+        "reserved": plain(standing.reserved),
+    }

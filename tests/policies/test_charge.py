@@ -1,0 +1,161 @@
+"""policies/charge.py: what one call holds and has used, and what is told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spangate.call.call import Target
+from spangate.call.errors import Refused
+from spangate.call.events import Usage
+from spangate.policies.bounds import Need
+from spangate.policies.budget import Budget
+from spangate.policies.charge import Charge, Entry
+from spangate.policies.ledger.ledger import NANO
+
+from admitting import Gate, call, notes
+
+
+def budget(limit: Any = 1000, **more: Any) -> Budget:
+    return Budget.model_validate({"name": "b", "limit": limit, "window": "month", **more})
+
+
+async def held(gate: Gate, need: Need) -> tuple[Charge, Any]:
+    """A charge that holds what `need` claims."""
+    asked = call().to(Target("script", "m"))
+    entries = [Entry(bound, place) for bound in gate.bounds if (place := bound.place(asked)) is not None]
+    charge = Charge(gate.books, asked, entries)
+    answer = await charge.hold.reserve([entry.bound.claim(entry.place.counter, entry.bound.amount(need)) for entry in entries])
+    charge.held_for(need, answer, entries, asked.target)
+    return charge, asked
+
+
+async def test_what_is_said_twice_counts_once() -> None:
+    gate = Gate(budget())
+    charge, asked = await held(gate, Need(10, 100))
+    await charge.before(asked)
+    charge.after(asked, Usage(10, 20), said=0, reached=True, cut=False)
+    charge.settle()
+    charge.settle()
+    assert await gate.figures("b") == (30, 0)
+    assert len(notes(asked, "budget.settled")) == 1
+
+
+@pytest.mark.fault("USE-13")
+async def test_every_attempt_is_paid_for() -> None:
+    gate = Gate(budget())
+    charge, asked = await held(gate, Need(10, 100))
+    await charge.before(asked)
+    charge.after(asked, None, said=20, reached=True, cut=False)
+    await charge.before(asked)
+    charge.after(asked, Usage(13, 20), said=0, reached=True, cut=False)
+    charge.settle()
+    used, reserved = await gate.figures("b")
+    assert reserved == 0
+    assert used == 33 + 5 + (charge.estimate.expected if charge.estimate else 0)
+    [line] = notes(asked, "budget.settled")
+    assert line["estimated"] is True
+
+
+@pytest.mark.parametrize(
+    ("usage", "said", "reached", "counted"),
+    [
+        (Usage(0, 0), 400, True, (0, 0)),
+        (None, 400, False, None),
+        (None, 400, True, ("estimate", 100)),
+        (Usage(0, 20, unknown="input"), 400, True, ("estimate", 20)),
+        (Usage(10, 0, unknown="output"), 401, True, (10, 101)),
+        (Usage(10, 2**40), 400, True, (10, 2**31)),
+    ],
+)
+@pytest.mark.fault("USE-12")
+async def test_what_is_believed(usage: Usage | None, said: int, reached: bool, counted: tuple[Any, int] | None) -> None:
+    gate = Gate(budget("100G"))
+    charge, asked = await held(gate, Need(10, 100))
+    found = charge.after(asked, usage, said=said, reached=reached, cut=False)
+    if counted is None:
+        assert found is None
+        return
+    assert found is not None
+    expected = charge.estimate.expected if counted[0] == "estimate" and charge.estimate else counted[0]
+    assert (found.input, found.output) == (expected, counted[1])
+
+
+@pytest.mark.fault("USE-08")
+async def test_letters_that_came_one_by_one_are_tokens_each() -> None:
+    gate = Gate(budget("100G"))
+    charge, asked = await held(gate, Need(10, 100))
+    found = charge.after(asked, None, said=10, deltas=10, reached=True, cut=False)
+    assert found is not None
+    assert found.output == 10
+
+
+async def test_a_dearer_target_is_held_before_it_is_asked() -> None:
+    prices = {"m": 1, "dear": 10}
+    gate = Gate(budget(1, unit="usd"), pricing=lambda target: lambda i, o, *_: prices[target.model] * (i + o) * NANO // 1000)
+    charge, asked = await held(gate, Need(10, 40, gate.books.pricing(Target("script", "m"))))
+    await charge.before(asked.to(Target("script", "dear")))
+    assert await gate.figures("b") == (0, 0.5)
+    charge.after(asked.to(Target("script", "dear")), Usage(10, 20), said=0, reached=True, cut=False)
+    charge.settle()
+    assert await gate.figures("b") == (0.3, 0)
+
+
+async def test_a_target_that_is_too_dear_is_refused_and_the_hold_stays() -> None:
+    gate = Gate(
+        budget(1, unit="usd"), pricing=lambda target: lambda i, o, *_: (100 if target.model == "dear" else 1) * (i + o) * NANO // 1000
+    )
+    charge, asked = await held(gate, Need(10, 40, gate.books.pricing(Target("script", "m"))))
+    with pytest.raises(Refused) as caught:
+        await charge.before(asked.to(Target("script", "dear")))
+    assert caught.value.code == "budget_exceeded"
+    assert await gate.figures("b") == (0, 0.05)
+    charge.settle()
+    assert await gate.figures("b") == (0, 0)
+
+
+async def test_a_call_within_a_call_is_charged_to_the_same_hold() -> None:
+    gate = Gate(budget(), budget(5, name="calls", unit="requests"))
+    charge, asked = await held(gate, Need(10, 100))
+    await charge.before(asked)
+    inner = call("summarize this", max_tokens=50).to(Target("script", "m"))
+    from msgspec.structs import replace
+
+    inner = replace(inner, purpose="summary", meter=charge)
+    await charge.before(inner)
+    charge.after(inner, Usage(5, 7), said=0, reached=True, cut=False)
+    charge.after(asked, Usage(10, 20), said=0, reached=True, cut=False)
+    charge.settle()
+    assert await gate.figures("b") == (42, 0)
+    assert await gate.figures("calls") == (1, 0)
+
+
+async def test_the_line_of_the_spool_says_what_is_held() -> None:
+    gate = Gate(budget())
+    charge, _ = await held(gate, Need(10, 100))
+    assert charge.holds["input"] == 10
+    assert charge.holds["output"] == 100
+    [[name, scope, unit, window, mode, resets_at, amount, limit]] = charge.holds["budgets"]
+    assert (name, scope, unit, window, mode, amount, limit) == ("b", "team:search", "weighted_tokens", "month", "enforce", 110, 1000)
+    assert resets_at.endswith("-01T00:00:00Z")
+
+
+async def test_more_than_was_held_is_told_as_overshoot() -> None:
+    gate = Gate(budget(100))
+    charge, asked = await held(gate, Need(10, 90))
+    charge.after(asked, Usage(10, 140), said=0, reached=True, cut=False)
+    charge.settle()
+    assert notes(asked, "budget.settled")[0]["overshoot"] == 50
+    assert await gate.figures("b") == (150, 0)
+
+
+async def test_slices_are_as_large_as_there_is_room_for() -> None:
+    gate = Gate(budget(100, weights={"input": 0}))
+    charge, asked = await held(gate, Need(0, 50))
+    assert await charge.more_output(30)
+    assert await charge.more_output(256)
+    assert charge.output == 100
+    assert not await charge.more_output(1)
+    assert notes(asked, "budget.cut")[0]["reserved"] == 100
+    charge.settle()

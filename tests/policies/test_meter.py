@@ -1,0 +1,86 @@
+"""policies/meter.py: before an attempt it is held, after it it is counted, and a provider has limits of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spangate.call.call import Target
+from spangate.call.errors import ProviderFault, Refused, UpstreamError, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
+from spangate.policies.budget import Budget
+from spangate.policies.meter import may_have_worked
+from spangate.policies.rate_limit import RateLimit
+from spangate.policies.refusals import TargetRefused
+
+from admitting import Gate, notes
+
+USES_30 = [{"usage": {"input": 10, "output": 20}}]
+
+
+@pytest.mark.parametrize(
+    ("fault", "worked"),
+    [
+        (UpstreamUnreachable("x"), False),
+        (UpstreamTimeout("x", limit="connect"), False),
+        (UpstreamTimeout("x", limit="first"), True),
+        (UpstreamError("x", status=500), False),
+        (UpstreamIncomplete("x"), True),
+    ],
+)
+def test_who_may_have_used_tokens(fault: ProviderFault, worked: bool) -> None:
+    assert may_have_worked(fault) is worked
+
+
+@pytest.mark.fault("USE-14")
+async def test_what_it_costs_is_the_price_of_the_target_that_answered() -> None:
+    asked: list[Target] = []
+
+    def pricing(target: Target) -> Any:
+        asked.append(target)
+        return lambda i, o, *_: (i + o) * 10**9 if target.model == "m-big" else None
+
+    budget = Budget.model_validate({"name": "b", "limit": 1000, "unit": "usd", "window": "total"})
+    gate = Gate(budget, script=USES_30, pricing=pricing, to=lambda call: Target("script", "m-big"))
+    await gate.ask(model="chat-smart", max_tokens=100)
+    assert await gate.figures("b") == (30, 0)
+    assert set(asked) == {Target("script", "m-big")}
+
+
+@pytest.mark.parametrize(("unpriced", "refuses"), [("refuse", True), ("warn", False)])
+async def test_a_model_without_a_price(unpriced: str, refuses: bool) -> None:
+    gate = Gate(Budget.model_validate({"name": "b", "limit": 1, "unit": "usd", "unpriced": unpriced}), script=USES_30)
+    if refuses:
+        with pytest.raises(Refused, match="Nobody knows what the model 'm' costs") as caught:
+            await gate.ask()
+        assert caught.value.code == "budget_exceeded"
+        assert not gate.received
+        return
+    heard = await gate.ask()
+    assert notes(heard, "budget.unpriced")[0]["verdict"] == "warn"
+    assert await gate.figures("b") == (0, 0)
+
+
+async def test_a_provider_has_limits_across_teams() -> None:
+    gate = Gate(
+        RateLimit.model_validate({"requests": "2/min", "per": "provider"}),
+        Budget.model_validate({"name": "b", "limit": 100, "per": "provider", "window": "day"}),
+        script=USES_30,
+    )
+    heard = await gate.ask(max_tokens=50)
+    assert await gate.figures("b") == (30, 0)
+    assert notes(heard, "budget.settled")[0]["scope"] == "provider:script"
+    await gate.ask(max_tokens=20)
+    with pytest.raises(TargetRefused) as caught:
+        await gate.ask(max_tokens=20)
+    assert caught.value.code == "rate_limit_exceeded"
+    assert caught.value.facts["limit"]["scope"] == "provider:script"
+    assert await gate.figures("b") == (60, 0)
+    assert len(gate.received) == 2
+
+
+async def test_calls_of_teams_without_rules_are_not_metered() -> None:
+    gate = Gate(script=USES_30)
+    heard = await gate.ask()
+    assert heard.call.meter is None
+    assert gate.books.tokens.input_errors.calls == 0

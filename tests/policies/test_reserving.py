@@ -1,0 +1,125 @@
+"""policies/reserving.py: how much is asked for, and what happens while nobody knows how the counters stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from spangate.call.errors import Refused
+from spangate.call.events import Usage
+from spangate.policies.budget import Budget
+from spangate.policies.ledger.ledger import Answer, Claim, StateUnavailable
+from spangate.policies.ledger.memory import MemoryHold, MemoryLedger
+from spangate.policies.rate_limit import RateLimit
+from spangate.policies.tokens import Estimate, Tokens
+
+from admitting import Gate, call, notes
+
+USES_30 = [{"usage": {"input": 10, "output": 20}}]
+
+
+def budget(limit: Any = 10_000, **more: Any) -> Budget:
+    return Budget.model_validate({"name": "b", "limit": limit, "window": "total", **more})
+
+
+class Gone(MemoryLedger):
+    """Counters that can't be reached while `away`."""
+
+    away = False
+
+    def hold(self, id: str) -> MemoryHold:
+        return GoneHold(self, id)
+
+
+class GoneHold(MemoryHold):
+    async def reserve(self, claims: Sequence[Claim]) -> Answer:
+        if self._ledger.away:  # type: ignore[attr-defined]
+            raise StateUnavailable("away")
+        return await super().reserve(claims)
+
+
+async def asks(gate: Gate, **asked: Any) -> str:
+    try:
+        await gate.ask(**asked)
+    except (Refused, StateUnavailable) as error:
+        return error.code
+    return "admitted"
+
+
+@pytest.mark.fault("RL-01")
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ([budget()], ["state_unavailable"] * 3),
+        ([budget(on_state_error="allow")], ["admitted"] * 3),
+        ([RateLimit.model_validate({"requests": "2/min"})], ["admitted", "admitted", "rate_limit_exceeded"]),
+        ([RateLimit.model_validate({"requests": "2/min", "on_state_error": "refuse"})], ["state_unavailable"] * 3),
+        ([RateLimit.model_validate({"requests": "2/min", "on_state_error": "allow"})], ["admitted"] * 3),
+        (
+            [RateLimit.model_validate({"requests": "2/min"}), budget(on_state_error="allow")],
+            ["admitted", "admitted", "rate_limit_exceeded"],
+        ),
+        ([RateLimit.model_validate({"requests": "2/min"}), budget()], ["state_unavailable"] * 3),
+    ],
+)
+async def test_each_rule_does_what_it_says_while_the_counters_are_away(rules: list[Budget | RateLimit], told: list[str]) -> None:
+    ledger = Gone()
+    gate = Gate(*rules, ledger=ledger, script=USES_30)
+    ledger.away = True
+    assert [await asks(gate) for _ in range(3)] == told
+    ledger.away = False
+    assert await asks(gate) == "admitted"
+    assert ledger.open == 0
+
+
+async def test_what_was_let_go_is_noted() -> None:
+    ledger = Gone()
+    gate = Gate(budget(on_state_error="allow"), RateLimit(concurrent=1), ledger=ledger, script=USES_30)
+    ledger.away = True
+    heard = await gate.ask()
+    assert [note["then"] for note in notes(heard, "budget.state_unavailable")] == ["allow"]
+    assert [note["then"] for note in notes(heard, "rate_limit.state_unavailable")] == ["local"]
+    assert gate.books.local.open == 0
+
+
+async def test_where_nothing_can_be_kept_the_rule_says_what_happens() -> None:
+    gate = Gate(budget(), trouble=lambda: "no space left")
+    assert await asks(gate) == "state_unavailable"
+    gate = Gate(budget(on_state_error="allow"), trouble=lambda: "no space left")
+    assert await asks(gate) == "admitted"
+
+
+async def test_without_a_cap_twice_what_is_usual_is_held() -> None:
+    tokens = Tokens()
+    for _ in range(20):
+        tokens.learn(call(), Usage(10, 300), Estimate(10, 10))
+    usual = tokens.output("search", "m")
+    gate = Gate(budget(1000), tokens=tokens, script=USES_30)
+    heard = await gate.ask()
+    assert heard.headers["x-spangate-capped"] == str(2 * usual)
+
+
+async def test_where_nobody_caps_a_long_cap_of_the_callers_is_not_held() -> None:
+    gate = Gate(budget(3000, cap_output=False), script=USES_30)
+    heard = await gate.ask(max_tokens=100_000)
+    assert gate.received[0]["max_tokens"] == 100_000
+    assert notes(heard, "budget.settled")[0]["reserved"] < 3000
+
+
+async def test_a_call_that_was_refused_holds_nothing() -> None:
+    gate = Gate(budget(10), RateLimit(concurrent=1))
+    assert await asks(gate, content="a long text " * 50) == "budget_exceeded"
+    ledger = gate.ledger
+    assert isinstance(ledger, MemoryLedger)
+    assert ledger.open == 0
+
+
+async def test_estimates_get_better_and_their_error_is_known() -> None:
+    gate = Gate(budget("1G"), script=[{"usage": {"input": 30, "output": 20}}])
+    for _ in range(20):
+        await gate.ask("some words to be counted " * 4, max_tokens=100)
+    errors = gate.books.tokens.input_errors
+    assert errors.calls == 20
+    assert errors.used == 600
