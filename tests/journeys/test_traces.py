@@ -252,7 +252,7 @@ async def test_a_refusal_is_an_event_and_a_log_event(tmp_path: Path) -> None:
         [server] = await told.spans()
         [event], [log] = server.events, told.sink.logs
         assert (event.name, attributes(event)["spangate.policy.note"]) == ("spangate.policy", "access.refused")
-        assert attributes(server)["spangate.policy.matched"] == ["access"]
+        assert attributes(server)["spangate.policy.matched"] == ["access/teams.search.models"]
         assert (log.event_name, log.severity_number) == ("spangate.policy.decision", 13)
         assert (log.trace_id, log.span_id) == (server.trace_id, server.span_id)
 
