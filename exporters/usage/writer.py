@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ import msgspec
 
 from ...call.clock import SYSTEM, Clock
 from ..alone import alone
+from ..pace import Pace
 from . import segments, spool_lines
 from .prices import Prices
 from .rows import Rows
@@ -30,7 +30,8 @@ from .store import Displaced, Locked, Mark, Store, Trouble, Unfit
 log = logging.getLogger("spangate.usage")
 
 BATCH = 2000  # calls a transaction: what it costs of its own is shared by as many, and as many wait in memory
-BREATH = 128  # calls after which other threads get their turn
+TURN = 8  # lines after which other threads may get theirs
+GATHERED = 32  # calls whose rows become columns at once
 PACE = 1.0  # seconds for which lines are gathered before they are moved
 AGAIN = 3.0  # seconds until a database that can't be had is tried again
 OTHERS = 5.0  # seconds between two looks at what processes that are gone have left
@@ -86,6 +87,7 @@ class UsageWriter:
         self._sync = fsync > 0
         self._pace = min(PACE, fsync) if fsync > 0 else PACE
         self._clock = clock
+        self._turns = Pace()
         self._thread: Thread | None = None
         self._news = Event()
         self._hurry = Event()
@@ -265,8 +267,8 @@ class UsageWriter:
         rows = Rows(self._prices)
         done, broken = self._progress.get(segment.name, 0), 0
         for number, (end, line) in enumerate(spool_lines.lines(data)):
-            if number % BREATH == 0:
-                time.sleep(0)
+            if number % TURN == 0:
+                self._turns.rest()
             if id := spool_lines.opened_id(line):
                 opened[id] = line
             elif (read := spool_lines.read(line)) is None:
@@ -276,7 +278,7 @@ class UsageWriter:
                 if end > done:
                     rows.add(read)
                     closed.append(_Ended(end, read.id, line))
-                    if len(rows.calls) == BREATH:
+                    if len(rows.calls) == GATHERED:
                         rows.gather()
             if len(closed) == BATCH:
                 broken += self._move_calls(segment, closed, rows)
@@ -304,11 +306,11 @@ class UsageWriter:
     def _read_again(self, calls: Sequence[_Ended]) -> Rows:
         rows = Rows(self._prices)
         for number, call in enumerate(calls):
-            if number % BREATH == 0:
-                time.sleep(0)
+            if number % TURN == 0:
+                self._turns.rest()
             if isinstance(read := spool_lines.read(call.line), Closing):
                 rows.add(read)
-            if len(rows.calls) == BREATH:
+            if len(rows.calls) == GATHERED:
                 rows.gather()
         return rows
 

@@ -498,7 +498,8 @@ async def test_a_bad_collector_costs_no_call(tmp_path: Path, state: Any) -> None
 @pytest.mark.soak
 @pytest.mark.fault("TEL-01")
 async def test_a_dead_collector_for_a_minute(tmp_path: Path) -> None:
-    """200 calls a second, in turns with a gateway that tells nobody: neither slower nor larger."""
+    """200 calls a second, in turns with a gateway that tells nobody: not slower, and once its queue is full not larger. (What waits at the
+    end of a turn is lost in the next one, so that the sizes of the two belong together.)"""
     (tmp_path / "off").mkdir()
     script, memory = play(chat_answer("Hello")), psutil.Process().memory_info
     environ = {"OTEL_BSP_MAX_QUEUE_SIZE": "2000", "OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
@@ -519,7 +520,7 @@ async def test_a_dead_collector_for_a_minute(tmp_path: Path) -> None:
         print(f"p95 {median(off) * 1000:.2f} ms, with a dead collector {median(dead) * 1000:.2f} ms")
         print(f"RSS + {[[each >> 10 for each in which] for which in grown.values()]} KiB; {told.recorder.counts.lost} items lost")
         assert median(dead) < median(off) * 1.1 + 0.0005
-        assert sum(grown[True][1:]) < sum(grown[False][1:]) + (8 << 20)
+        assert sum(grown[True][1:]) + sum(grown[False][1:]) < 8 << 20
         assert told.recorder.counts.lost > 10_000
         assert len(lines) <= 13, "two minutes, a line in ten seconds"
 
