@@ -12,6 +12,7 @@ DEV     := $(VENV)/.dev
 
 # The programs that `make bench` measures with are of C, and so some of their tests need a compiler.
 NO_CC   := $(shell command -v cc >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null || echo and not compiler)
+HALF    := tests/bench tests/call tests/house tests/proxy
 SHORT   := not soak and not journey $(NO_CC)
 
 .PHONY: help demo test lint types imports tests soak disk journeys compose-test phoenix test-all bench lock docs coverage clean
@@ -52,8 +53,10 @@ imports: $(DEV) .types
 	@said=`PYTHONPATH=.types $(BIN)/lint-imports --no-cache` || { echo "$$said"; exit 1; }
 
 tests: $(DEV) .types
-	@echo "== tests"
-	@$(PYTEST) -q -m "$(SHORT)"
+	@echo "== tests, in two halves at once, since most of them wait"
+	@said=`mktemp`; $(PYTEST) -q -m "$(SHORT)" $(HALF) >$$said 2>&1 & half=$$!; trap 'kill $$half' INT TERM; \
+	  $(PYTEST) -q -m "$(SHORT)" $(addprefix --ignore=,$(HALF)) || failed=1; \
+	  wait $$half || failed=1; cat $$said; rm -f $$said; [ -z "$$failed" ]
 
 soak: $(DEV) .types
 	@$(PYTEST) -q -m "soak and not mount $(NO_CC)" --timeout 3600 --hypothesis-profile soak
