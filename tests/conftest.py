@@ -10,6 +10,7 @@ import asyncio
 import functools
 import gc
 import inspect
+import signal
 import sys
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -18,6 +19,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs beside it ignore this, and so its children would
 
 ROOT = Path(__file__).resolve().parent.parent
 
