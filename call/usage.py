@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from .events import Usage
 
+MOST_TOKENS = 2**31  # of one answer: no figure beyond is believed
+
 
 def usage_of(value: Any) -> Usage | None:
     """Usage as counts; None if there is none worth the name. Details are parts of their totals, so they never exceed them. A total
@@ -38,6 +40,11 @@ def usage_of(value: Any) -> Usage | None:
         reasoning=min(_count(output_details.get("reasoning_tokens")) or 0, tokens_out),
         unknown=unknown,
     )
+
+
+def believed(tokens: int) -> int:
+    """A count as far as it can be: not below 0, and not beyond what any answer has."""
+    return tokens if 0 <= tokens <= MOST_TOKENS else 0 if tokens < 0 else MOST_TOKENS
 
 
 def _count(value: Any) -> int | None:

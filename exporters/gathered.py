@@ -1,5 +1,5 @@
-"""Ended calls that wait to be told of: some at a time, since telling of many in a row costs a third less than of each in its turn (the
-interpreter finds warm what the call before it needed).
+"""Ended calls that wait to be told of: some at a time, since telling of many in a row costs less than of each in its turn (the interpreter
+finds warm what the call before it needed; docs/decisions/0006 has figures).
 
 The loop tells when enough are together, for a third of a millisecond at most; what is left waits for those that come, or for whoever
 asks in another thread. Neither waits for the other.

@@ -80,9 +80,10 @@ class Place:
 
 
 class Bound(msgspec.Struct, kw_only=True, eq=False):
-    """One limit of a rule. `name` is the rule's, `origin` the list it stands in, `rule` the place in the file. `grace` is what may be had
-    above the limit; `shadow`: it counts on a counter of its own, and stops nobody. `capping`: the answers of calls are capped at what is
-    held for them; `by_tokens`: tokens matter to it; `by_caller`: who calls says all about whether and where a call counts."""
+    """One limit of a rule. `name` is the rule's, `origin` the list it stands in, `rule` the place in the file, or the name where there is
+    none. `grace` is what may be had above the limit; `shadow`: it counts on a counter of its own, and stops nobody. `capping`: the answers
+    of calls are capped at what is held for them; `by_tokens`: tokens matter to it; `by_caller`: who calls says all about whether and where
+    a call counts."""
 
     kind: Kind
     name: str
@@ -115,8 +116,9 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
 
     def __post_init__(self) -> None:
         self.counter_name = counter_name(self.name, self.unit, self.per, shadow=self.shadow)
+        self.rule = self.rule or self.name
         if self.applies is not None:
-            self.applies.rule = self.rule or self.name
+            self.applies.rule = self.rule
         if (weights := self.weights) is not None:
             self.most = (max(weights[:3]), max(weights[3:]))
         self.full = "skip" if self.shadow else "count" if self.exceeded == "warn" else "refuse"
@@ -146,7 +148,7 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
                 self.places.clear()
             counter = Counter(home, self.counter_name, scope, self.window)
             told = {
-                "rule": self.rule or self.name,
+                "rule": self.rule,
                 "name": self.name,
                 "scope": f"{self.per}:{scope}",
                 "unit": self.unit,

@@ -14,6 +14,7 @@ from ..call.clock import SYSTEM, Clock
 from ..call.events import Usage
 from ..call.seen import Seen
 from ..call.spoken import tokens_of
+from ..call.usage import MOST_TOKENS, believed
 from .bounds import SHADOW, Bound, Need, Place, Price, Pricing, plain
 from .content import look_at
 from .ledger.ledger import NANO, Answer, Hold, Ledger, Standing, StateUnavailable
@@ -24,7 +25,6 @@ from .thresholds import Crossings, Webhooks
 from .tokens import Estimate, Tokens
 
 NOBODY_KNOWS: Pricing = lambda _: None  # noqa: E731
-MOST = 2**31  # tokens of one answer: no figure beyond is believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Charge:
         return usage
 
     def _believed(self, call: Call, usage: Usage | None, tokens: int, *, reached: bool) -> Usage | None:
-        if usage is not None and not usage.unknown and max(usage.input, usage.output) <= MOST:
+        if usage is not None and not usage.unknown and max(usage.input, usage.output) <= MOST_TOKENS:
             return usage
         if usage is None and not reached:
             return None
@@ -169,11 +169,11 @@ class Charge:
         if usage is None:
             return Usage(asked, answered, source="estimated")
         if usage.unknown == "input":
-            return Usage(asked, min(usage.output, MOST), source="estimated")
+            return Usage(asked, believed(usage.output), source="estimated")
         if usage.unknown == "output" and call.op == "embeddings":
             return Usage(usage.input, 0)
-        output = answered if usage.unknown == "output" else min(usage.output, MOST)
-        return Usage(min(usage.input, MOST), output, source="estimated")
+        output = answered if usage.unknown == "output" else believed(usage.output)
+        return Usage(believed(usage.input), output, source="estimated")
 
     def _expected(self, call: Call) -> int:
         if self.estimate is None:

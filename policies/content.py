@@ -20,6 +20,7 @@ from ..call.body import Body
 from ..call.call import Call
 from ..call.chain import Next, Policy, pulling
 from ..call.events import Event
+from ..call.spoken import tokens_of as spoken_tokens
 from .pictures import LOOKED, Image, size_of, tokens_of
 
 FIELDS = ("messages", "prompt", "suffix", "input", "instructions", "system", "tools", "functions", "response_format", "text")
@@ -27,7 +28,6 @@ FIELDS = ("messages", "prompt", "suffix", "input", "instructions", "system", "to
 _COUNTED = frozenset(FIELDS)
 _BEARING = frozenset({"messages", "prompt", "input", "system"})  # of them, where images and such may stand
 
-BYTES_A_TOKEN = 4
 SOUND_BYTES_A_TOKEN = 400  # of base64: a tenth of a second of compressed speech
 FILE_BYTES_A_TOKEN = 64  # of base64: a page of a document has some tens of kilobytes, and is some thousand tokens
 MOST_IMAGES = 128  # that are looked at; more of them are counted as text, which is more than they are
@@ -76,7 +76,7 @@ class Content(msgspec.Struct, frozen=True):
 
     @property
     def text_tokens(self) -> int:
-        return ceil(self.text / BYTES_A_TOKEN)
+        return spoken_tokens(self.text)
 
     def other_tokens(self, model: str) -> int:
         """What is no text, at its most."""

@@ -95,14 +95,10 @@ class Reserving:
             if bound.unit != "usd":
                 continue
             if bound.unpriced == "refuse" and not bound.shadow:
-                self._charge.notes.add(
-                    "budget.refused", rule=bound.rule or bound.name, name=bound.name, scope=bound.per, unpriced=target.model
-                )
+                self._charge.notes.add("budget.refused", rule=bound.rule, name=bound.name, scope=bound.per, unpriced=target.model)
                 raise unpriced(bound, entry.place.counter.scope, target.model)
             mode = {"mode": SHADOW} if bound.shadow else {}
-            self._charge.notes.add(
-                "budget.unpriced", verdict="warn", rule=bound.rule or bound.name, name=bound.name, model=target.model, **mode
-            )
+            self._charge.notes.add("budget.unpriced", verdict="warn", rule=bound.rule, name=bound.name, model=target.model, **mode)
 
     # ---- who says no
 
@@ -141,9 +137,7 @@ class Reserving:
         charge.entries = []
         for entry in entries:
             bound = entry.bound
-            charge.notes.add(
-                f"{bound.kind}.state_unavailable", verdict="warn", rule=bound.rule or bound.name, name=bound.name, then=bound.on_state_error
-            )
+            charge.notes.add(f"{bound.kind}.state_unavailable", verdict="warn", rule=bound.rule, name=bound.name, then=bound.on_state_error)
             if bound.on_state_error == "refuse" and not bound.shadow:
                 raise StateUnavailable("a budget or limit needs its counters")
         aside = [entry for entry in entries if entry.bound.on_state_error == "local"]

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from ...call.notes import Note
 from ...call.seen import Attempt, Seen
+from ...call.usage import believed
 from .. import semconv
 from ..semconv import GenaiNames
 from ..traces import decisions, outcomes
@@ -26,7 +27,6 @@ Cost: TypeAlias = Callable[[Seen, Attempt], tuple[float, str] | None]
 """What an attempt cost, in US dollars, and how that is known; None: nobody knows."""
 
 KEPT: Final = 4096  # kinds of attempts, and of calls
-MOST_TOKENS: Final = 2**31  # of one answer: no figure beyond is believed
 ENDED_WELL: Final = ("completed", "cut")
 
 _INFINITE: Final = float("inf")
@@ -94,9 +94,9 @@ class Measures:
         input = output = cached = cache_write = reasoning = 0
         knows_input = knows_output = False
         if usage is not None and usage.source != "none":
-            input, output = _believed(usage.input), _believed(usage.output)
-            cached, cache_write = usage.cached and _believed(usage.cached), usage.cache_write and _believed(usage.cache_write)
-            reasoning = usage.reasoning and _believed(usage.reasoning)
+            input, output = believed(usage.input), believed(usage.output)
+            cached, cache_write = usage.cached and believed(usage.cached), usage.cache_write and believed(usage.cache_write)
+            reasoning = usage.reasoning and believed(usage.reasoning)
             knows_input = usage.unknown != "input"
             knows_output = usage.unknown != "output" and (output > 0 or operation != "embeddings")
         kind = (
@@ -147,7 +147,7 @@ def _measure_answer(seen: Seen, served: AttemptSeries, error: str, elapsed: floa
         served.answer(error, False, False).tell((elapsed, 0.0, 0.0, mark))
         return
     first = min(_elapsed(seen.started, seen.first_content), elapsed)
-    tokens = _believed(seen.usage.output) if seen.usage is not None else 0
+    tokens = believed(seen.usage.output) if seen.usage is not None else 0
     per_token = (elapsed - first) / (tokens - 1) if tokens > 1 else 0.0
     served.answer(error, True, tokens > 1).tell((elapsed, first, per_token, mark))
 
@@ -155,10 +155,6 @@ def _measure_answer(seen: Seen, served: AttemptSeries, error: str, elapsed: floa
 def _elapsed(start: float, end: float) -> float:
     """Seconds; none where a clock went back."""
     return end - start if end > start else 0.0
-
-
-def _believed(tokens: int) -> int:
-    return tokens if 0 <= tokens <= MOST_TOKENS else 0 if tokens < 0 else MOST_TOKENS
 
 
 def _one_of(said: object, known: tuple[str, ...]) -> str:

@@ -183,7 +183,7 @@ class Exporting:
         config = self.config
         spans = spans_of(seen, http_spans=config.http_spans) if sampled and config.traces else []
         logs = logs_of(seen, sampled=sampled) if config.logs else []
-        if config.traces.console or config.logs.console:
+        if self._printing:
             self._printed.print([*(spans if config.traces.console else ()), *(logs if config.logs.console else ())])
         return Told(list(map(self._encoder.span, spans)), list(map(self._encoder.log, logs)))
 

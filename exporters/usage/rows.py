@@ -13,6 +13,7 @@ import msgspec
 
 from ...call.events import Usage
 from ...call.spoken import tokens_of
+from ...call.usage import MOST_TOKENS, believed
 from .. import semconv
 from ..traces.decisions import REFUSED
 from .arrow import Batch, Column
@@ -21,7 +22,6 @@ from .prices import DEAREST, Prices, Rates
 from .schema import TABLES, Columns
 from .spool_lines import Closing, Noted, Opening, Spent, Tried
 
-MOST = 2**31  # tokens of one answer: no figure beyond is believed
 MILLION = 10**6
 
 # An attempt that failed so has nothing to pay for; any other that reached a provider may have.
@@ -144,13 +144,13 @@ def _batch(columns: Columns) -> Batch:
 def counted(spent: Spent | Usage) -> tuple[int, int, int, int, int]:
     """Input, output, cached, cache_write and reasoning, as far as they can be believed."""
     input, output, cached, cache_write, reasoning = spent.input, spent.output, spent.cached, spent.cache_write, spent.reasoning
-    if not cached and not cache_write and not reasoning and 0 <= input <= MOST and 0 <= output <= MOST:
+    if not cached and not cache_write and not reasoning and 0 <= input <= MOST_TOKENS and 0 <= output <= MOST_TOKENS:
         return input, output, 0, 0, 0
-    if cached >= 0 <= cache_write and cached + cache_write <= input <= MOST and 0 <= reasoning <= output <= MOST:
+    if cached >= 0 <= cache_write and cached + cache_write <= input <= MOST_TOKENS and 0 <= reasoning <= output <= MOST_TOKENS:
         return input, output, cached, cache_write, reasoning
-    input, output = _believed(input), _believed(output)
-    cached = min(_believed(cached), input)
-    return input, output, cached, min(_believed(cache_write), input - cached), min(_believed(reasoning), output)
+    input, output = believed(input), believed(output)
+    cached = min(believed(cached), input)
+    return input, output, cached, min(believed(cache_write), input - cached), min(believed(reasoning), output)
 
 
 def cost_source(spent: Spent | Usage, rates: Rates) -> str:
@@ -215,10 +215,6 @@ def _reached(tried: Tried) -> bool:
 def _error(tried: Tried) -> str:
     """The word of its span. A line that an earlier version has left holds our error code."""
     return semconv.FAILURES.get(tried.error_type, tried.error_type)
-
-
-def _believed(count: int) -> int:
-    return min(max(count, 0), MOST)
 
 
 def _attempt_row(call_id: str, tried: Tried, bill: Bill | None) -> Row:

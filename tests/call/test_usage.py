@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spangate.call.events import Usage
-from spangate.call.usage import usage_of
+from spangate.call.usage import MOST_TOKENS, believed, usage_of
 
 ODD = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 COUNT = st.integers(-5, 50) | ODD
@@ -77,3 +77,8 @@ def test_details_never_exceed_their_totals(said: Any) -> None:
         assert usage.cached + usage.cache_write <= usage.input < 2**40
         assert usage.reasoning <= usage.output < 2**40
         assert usage.source == "provider"
+
+
+@pytest.mark.parametrize(("tokens", "found"), [(-1, 0), (0, 0), (7, 7), (MOST_TOKENS, MOST_TOKENS), (MOST_TOKENS + 1, MOST_TOKENS)])
+def test_a_count_is_believed_within_reason(tokens: int, found: int) -> None:
+    assert believed(tokens) == found

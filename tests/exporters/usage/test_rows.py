@@ -10,10 +10,11 @@ import pytest
 
 from spangate.call.events import Usage
 from spangate.call.seen import Seen
+from spangate.call.usage import MOST_TOKENS
 from spangate.exporters.traces.attempts import span
 from spangate.exporters.usage import spool_lines
 from spangate.exporters.usage.prices import Prices
-from spangate.exporters.usage.rows import MOST, Rows
+from spangate.exporters.usage.rows import Rows
 from spangate.exporters.usage.schema import ATTEMPTS, CALLS, DECISIONS
 from spangate.exporters.usage.spool_lines import Closing, Opening
 
@@ -160,7 +161,7 @@ def test_a_line_of_an_earlier_version_says_it_too() -> None:
         (Usage(0, 20, unknown="input"), (101, 0, 20), "estimated"),
         (Usage(10, 5, cached=999), (10, 10, 5), "provider"),
         (Usage(-5, -7, cached=-3), (0, 0, 0), "provider"),
-        (Usage(2**40, 2**50), (MOST, 0, MOST), "provider"),
+        (Usage(2**40, 2**50), (MOST_TOKENS, 0, MOST_TOKENS), "provider"),
         (Usage(13, 20, source="estimated"), (13, 0, 20), "estimated"),
     ],
 )
