@@ -23,6 +23,7 @@ from .settings import State
 from .upstream import Sender
 
 PAGE = 5000  # rows
+STEP = 50  # of them that are counted before the loop gets a turn
 _KNOWN = """SELECT organisation, name, scope, unit, "window", mode, epoch(resets_at), used::VARCHAR FROM budgets
     WHERE resets_at IS NULL OR resets_at > now() AT TIME ZONE 'UTC' ORDER BY ALL LIMIT $1 OFFSET $2"""
 
@@ -64,7 +65,10 @@ async def restore(books: Books, usage: SpoolRecorder | None) -> int:
     count = 0
     while True:
         found = (await usage.sql.query(_KNOWN, [PAGE, count])).rows
-        ledger.restore([spent for row in found if (spent := _spent(row, books.clock.wall())) is not None])
+        for start in range(0, len(found), STEP):
+            rows = found[start : start + STEP]
+            ledger.restore([spent for row in rows if (spent := _spent(row, books.clock.wall())) is not None])
+            await asyncio.sleep(0)  # others may be served meanwhile
         count += len(found)
         if len(found) < PAGE:
             return count

@@ -113,9 +113,13 @@ async def test_a_model_that_failed_is_passed_over_for_a_while() -> None:
 
 
 async def test_a_model_that_is_gone_is_forgotten() -> None:
-    layer = ModelFallbackMiddleware(spare(), cooldown=30)
+    layer, there = ModelFallbackMiddleware(spare(), cooldown=30), failing()
+    await agent(there, layer)("hi")
     for _ in range(20):
         await agent(failing(), layer)("hi")
+    gc.collect()
+    assert list(layer._failed_at) == [there]
+    del there
     gc.collect()
     assert len(layer._failed_at) == 0
 

@@ -82,7 +82,7 @@ def test_all_of_many_arrive_once(sink: Sink, made: Made) -> None:
 
 def test_without_a_flush_they_go_soon(sink: Sink, made: Made) -> None:
     made(sink.endpoint).record(call())
-    sink.wait_for_spans(1, seconds=2.0)
+    assert len(sink.wait_for_spans(1, seconds=2.0)) == 1
 
 
 def test_nothing_to_flush(sink: Sink, made: Made) -> None:

@@ -77,7 +77,6 @@ async def test_a_calls_row_bears_the_first_budgets_weights(tmp_path: Path) -> No
         assert await usage.value("SELECT weighted_tokens FROM calls") == 93.5
         assert await usage.value("SELECT used FROM budgets") == 93.5
         assert await usage.value("SELECT count(*) FROM budgets", team="other") == 0
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("moved", [False, True])
