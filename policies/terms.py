@@ -2,7 +2,7 @@
 
     under(Access(models=("fast",)), kind="access", when="team == 'search'", mode="shadow")
 
-A policy without either is what it was: no layer is added.
+A policy without either is what it was: no layer is added but the one that signs its notes, where `rule` says with what.
 """
 
 from __future__ import annotations

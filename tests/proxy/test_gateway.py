@@ -290,3 +290,14 @@ async def test_a_rule_in_shadow_and_a_failed_condition_say_theirs_too() -> None:
             ("access.condition_failed", "teams.search.policies[1]"),
             ("access.capped", "teams.search.policies[1]"),
         ]
+
+
+async def test_a_note_of_a_budget_says_which_rule_it_is_from() -> None:
+    used_up = {"budget": {"name": "none", "limit": 0, "unit": "requests", "window": "day"}}
+    async with standing(teams={"search": {"policies": [{"access": {}}, used_up]}}) as gateway:
+        call = Call(op="chat", model="strong", body=Body.of({"messages": []}))
+        with pytest.raises(Refused):
+            async with pulling(gateway.next_for(SEARCH, "strong")(call)) as events:
+                await anext(events)
+        [note] = call.notes.named("budget.refused")
+        assert (note.figures["rule"], note.figures["name"]) == ("teams.search.policies[1]", "none")
