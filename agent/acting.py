@@ -10,7 +10,7 @@ import asyncio
 import copy
 import json
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from .decisions import BatchPlan, PermissionBehavior, PermissionDecision, Planned
@@ -163,7 +163,7 @@ async def _refusal(reply: Reply, call: ToolCallBlock) -> ToolResponse | None:
     except BadArguments as error:
         return ToolResponse.error(f"{call.name} was not run. {error}", error_type="invalid_arguments")
     except Exception as error:  # noqa: BLE001 - the tool's own check has failed, and so has the tool
-        return ToolResponse.error(f"{call.name} failed: {_said(error)}", error_type=type(error).__name__)
+        return _failed(call, error)
     if tool is None:
         return ToolResponse.error(view.toolkit.unknown(call.name), error_type="unknown_tool")
 
@@ -245,15 +245,15 @@ async def acted(reply: Reply, call: ToolCallBlock) -> AsyncGenerator[ToolChunk, 
     except Exception as error:
         if not any(error is each for each in failed):
             raise
-        yield ToolResponse.error(f"{call.name} failed: {_said(error)}", error_type=type(error).__name__)
+        yield _failed(call, error)
 
 
-def _said(error: BaseException) -> str:
-    try:
+def _failed(call: ToolCallBlock, error: Exception) -> ToolResponse:
+    """What a tool's own failure is to the model: a result that says so."""
+    kind, words = type(error).__name__, ""
+    with suppress(Exception):  # what can't be said is not said
         words = str(error)[:2000]
-    except Exception:  # noqa: BLE001 - what can't be said is not said
-        words = ""
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+    return ToolResponse.error(f"{call.name} failed: {kind}: {words}" if words else f"{call.name} failed: {kind}", error_type=kind)
 
 
 def limits(reply: Reply, call: ToolCallBlock) -> tuple[int, int]:
@@ -296,9 +296,8 @@ class Result:
         if isinstance(block, TextBlock):
             text, self._left = block.text[: max(self._left, 0)], self._left - len(block.text)
             return [ToolResultTextDeltaEvent(reply_id=self._reply_id, tool_call_id=self._call_id, delta=text)] if text else []
-        self._data_left -= weight(block)
-        if self._data_left < 0:
-            self._data_left += weight(block)
+        if weight(block) > self._data_left:
             return []
+        self._data_left -= weight(block)
         where = shown(block.source)
         return [ToolResultDataDeltaEvent(reply_id=self._reply_id, tool_call_id=self._call_id, block_id=block.id, **where)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 from ..call.events import Closed, Delta, Envelope, Event, Opened, dumped
 from .errors import NoAnswer
 from .messages.blocks import Block, TextBlock, ThinkingBlock, ToolCallBlock, new_id
-from .models.chunks import ChatPieces, chat_usage, proxy_usage, words_of
+from .models.chunks import ChatPieces, chat_usage, fields_of, proxy_usage, words_of
 from .models.response import Answer, ChatResponse, Gathered, ModelStream
 
 
@@ -187,7 +187,8 @@ class Retold:
             if piece is not None:
                 content += piece.content
                 made = [block.id for block in piece.content if isinstance(block, ToolCallBlock)]
-                begins = [_names(call) for call in Delta.saying(chunk).tool_calls]
+                # The first part of a call says which tool it calls.
+                begins = [bool(words_of(fields_of(call, "function"), "name")) for call in Delta.saying(chunk).tool_calls]
                 named |= {each for each, begun in zip(made, begins, strict=False) if begun}
                 more |= set(made) - named
         return ChatResponse(content, is_last=False, id=self._pieces.id, model=self._pieces.model), more
@@ -218,12 +219,6 @@ class Retold:
         if whole is not None:
             return msgspec.structs.replace(whole, content=content)
         return ChatResponse(content, is_last=True, id=self._pieces.id, model=self._pieces.model)
-
-
-def _names(part: Mapping[str, Any]) -> bool:
-    """The part of a call says which tool it calls, as its first does."""
-    function = part.get("function")
-    return isinstance(function, Mapping) and bool(words_of(function, "name"))
 
 
 def _is_json(text: str) -> bool:

@@ -15,26 +15,28 @@ logger = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., None])
 T = TypeVar("T")
 LACKS = "a span lacks what could not be written: %s"
+MISSES = "telemetry lacks what could not be made: %s"
 
 
 def harmless(function: F) -> F:
     """What can't be told is not told; the call goes on."""
 
     def isolated(*args: Any) -> None:
-        try:
-            function(*args)
-        except Exception as error:  # noqa: BLE001 - telemetry never fails a call
-            logger.warning(LACKS, type(error).__name__)
+        _given(LACKS, None, function, *args)
 
     return isolated  # type: ignore[return-value]
 
 
 def attempted(instead: T, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """What the function gives, or `instead`."""
+    return _given(MISSES, instead, function, *args, **kwargs)
+
+
+def _given(words: str, instead: T, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     try:
         return function(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001 - whoever calls can do without
-        logger.warning("telemetry lacks what could not be made: %s", type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - telemetry never fails a call
+        logger.warning(words, type(error).__name__)
         return instead
 
 
@@ -42,11 +44,8 @@ async def quietly(waiting: Awaitable[Any], words: str = LACKS, *more: Any) -> tu
     """What it gives, and whether it did. `words`: what the log says if not; `more` stands in them before the kind of the failure."""
     try:
         return await waiting, True
-    except Exception as error:  # noqa: BLE001 - whoever calls can do without
-        failure: BaseException = error
-    except CancelledError as error:
-        if is_cancelled():
+    except (Exception, CancelledError) as error:  # whoever calls can do without
+        if isinstance(error, CancelledError) and is_cancelled():
             raise
-        failure = error
-    logger.warning(words, *more, type(failure).__name__)
-    return None, False
+        logger.warning(words, *more, type(error).__name__)
+        return None, False

@@ -18,7 +18,7 @@ from .portable import tools_for
 
 Target = ChatModelBase | Callable[[], Any]
 FallbackOn = tuple[type[BaseException], ...] | Callable[..., Any]
-log = logging.getLogger("spangate.agent")
+logger = logging.getLogger(__name__)
 
 TOO_LONG = "context_length_exceeded"
 PASSES = (DeadlineExceeded, MiddlewareFault)
@@ -66,7 +66,7 @@ class ModelFallbackMiddleware(MiddlewareBase):
         if getattr(first, "takes_reply_labels", False) and not self._behind_gateway:
             if not self._told:
                 self._told = True
-                log.warning(
+                logger.warning(
                     "ModelFallbackMiddleware does nothing for %r, which asks a gateway: behind_gateway=True has it fall back", first
                 )
             return await next_handler()

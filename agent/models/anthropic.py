@@ -18,7 +18,7 @@ from ..messages.blocks import Block, ForeignBlock, TextBlock, ThinkingBlock, Too
 from ..messages.msg import ChatUsage, Msg
 from ..settings import ToolChoice
 from .base import ChatModelBase, Tools, unreachable
-from .chunks import words_of
+from .chunks import fields_of, words_of
 from .labels import is_vendor, reply_headers
 from .openai import fault
 from .response import ChatResponse, Gathered
@@ -175,12 +175,6 @@ def _object(data: bytes | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _of(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The object in this field."""
-    value = said.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
 def _place(event: Mapping[str, Any]) -> int:
     index = event.get("index")
     return index if isinstance(index, int) else 0
@@ -209,7 +203,7 @@ class AnthropicPieces:
             error = fault(None, event, "The model's answer broke off.", {})
             raise error if isinstance(error, ProviderFault) else UpstreamIncomplete(error.message)
         if kind == "message_start":
-            message = _of(event, "message")
+            message = fields_of(event, "message")
             self.model = words_of(message, "model") or self.model
             self._count(message.get("usage"))
         elif kind == "content_block_start":
@@ -217,7 +211,7 @@ class AnthropicPieces:
         elif kind == "content_block_delta":
             block = self._grown(event)
         elif kind == "message_delta":
-            self.finish = words_of(_of(event, "delta"), "stop_reason") or self.finish
+            self.finish = words_of(fields_of(event, "delta"), "stop_reason") or self.finish
             self._count(event.get("usage"))
         elif kind == "message_stop":
             self.ended = True
@@ -252,7 +246,7 @@ class AnthropicPieces:
         return ChatResponse(content, True, self.id, self._whole_usage(), finish=finish, model=self.model)
 
     def _started(self, event: Mapping[str, Any]) -> Block:
-        given = _of(event, "content_block")
+        given = fields_of(event, "content_block")
         kind, block_id = given.get("type"), new_id()
         block: Block
         if kind == "text":
@@ -270,7 +264,7 @@ class AnthropicPieces:
         return block
 
     def _grown(self, event: Mapping[str, Any]) -> Block | None:
-        block, delta = self._open.get(_place(event)), _of(event, "delta")
+        block, delta = self._open.get(_place(event)), fields_of(event, "delta")
         if isinstance(block, TextBlock):
             return TextBlock(words_of(delta, "text"), block.id)
         if isinstance(block, ThinkingBlock):

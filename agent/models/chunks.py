@@ -80,8 +80,7 @@ class ChatPieces:
         return blocks
 
     def _call(self, part: Mapping[str, Any]) -> ToolCallBlock:
-        function = part.get("function")
-        function = function if isinstance(function, Mapping) else {}
+        function = fields_of(part, "function")
         name, arguments = words_of(function, "name"), function.get("arguments") or ""
         known = self._parts.of(part, lambda own: self._begun(own, name), names=bool(name))
         return ToolCallBlock(known.id, name or known.name, arguments if isinstance(arguments, str) else json.dumps(arguments))
@@ -98,6 +97,12 @@ class ChatPieces:
             content[0].extra["chat.message"] = dict(self._beside)
         finish = self.finish
         return ChatResponse(content, True, self.id, self.usage, FinishedReason.COMPLETED, finish, self.model)
+
+
+def fields_of(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object in this field; an empty one for anything else."""
+    value = said.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def words_of(said: Mapping[str, Any], name: str) -> str:

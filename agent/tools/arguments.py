@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from string import ascii_letters
 from typing import Any
 
 _FENCE = "```"
 _LONGEST_LITERAL = 100_000  # characters; Python's own parser is not made for what strangers write
-_LANGUAGE = re.compile("[a-zA-Z]*")
 _TRAILING = re.compile(r",(\s*[}\]])")
 
 
@@ -62,8 +62,7 @@ def _unfenced(text: str) -> str:
     inner = text.removeprefix(_FENCE)
     if not text.startswith(_FENCE) or not inner.endswith(_FENCE):
         return text
-    language = _LANGUAGE.match(inner)
-    return inner[language.end() if language else 0 : -len(_FENCE)].strip()
+    return inner.removesuffix(_FENCE).lstrip(ascii_letters).strip()  # the letters name a language
 
 
 _TYPES: dict[str, Any] = {

@@ -67,26 +67,24 @@ def _told(value: Any) -> str:
 
 
 class Joining:
-    """Pieces on their way to a whole: neighbouring texts become one. A whole among them stands for all before it. `size`: characters."""
+    """Pieces on their way to a whole: neighbouring texts become one. A whole among them stands for all before it."""
 
-    __slots__ = ("_content", "_metadata", "_state", "_texts", "size")
+    __slots__ = ("_content", "_metadata", "_state", "_texts")
 
     def __init__(self) -> None:
         self._content: Content = []
         self._texts: list[str] = []  # more of the last block
         self._state = ToolResultState.SUCCESS
         self._metadata: dict[str, Any] = {}
-        self.size = 0
 
     def add(self, chunk: ToolChunk) -> None:
         if isinstance(chunk, ToolResponse):
-            self._content, self._texts, self.size = [], [], 0
+            self._content, self._texts = [], []
         if chunk.metadata:
             self._metadata |= chunk.metadata
         if chunk.state is not ToolResultState.RUNNING:
             self._state = chunk.state
         for block in chunk.content:
-            self.size += weight(block)
             if isinstance(block, TextBlock) and self._content and isinstance(self._content[-1], TextBlock):
                 if block.text:
                     self._texts.append(block.text)

@@ -156,13 +156,11 @@ class Clock:
     def left(self) -> float:
         """Seconds; none once its time is up, or its patience."""
         now = time.monotonic()
+        left = self._ends + sum((job.began or now) - job.asked for job in self._jobs) - now
         waits = [now - job.asked for job in self._jobs if job.began is None]
         if waits:
-            return 0.0 if max(waits) >= self.limit else max(0.01, self._left(now))
-        return self._left(now)
-
-    def _left(self, now: float) -> float:
-        return self._ends + sum((job.began or now) - job.asked for job in self._jobs) - now
+            return 0.0 if max(waits) >= self.limit else max(0.01, left)
+        return left
 
 
 clock_now: ContextVar[Clock | None] = ContextVar("spangate-tool-clock", default=None)

@@ -65,14 +65,25 @@ async def never_less_than_nothing() -> None:
 # ---- rate limit
 
 
-class Begun(MiddlewareBase):
-    """When each model call began."""
+class Looked:
+    """The monotonic clock, and what it said last: to whoever looks next, however long the machine had other work in between."""
 
-    def __init__(self) -> None:
+    last = 0.0
+
+    def __call__(self) -> float:
+        self.last = time.monotonic()
+        return self.last
+
+
+class Begun(MiddlewareBase):
+    """When each model call was let go by a limit that goes by this clock."""
+
+    def __init__(self, clock: Looked) -> None:
         self.at: list[float] = []
+        self._clock = clock
 
     def on_model_call(self, agent: Any, input_kwargs: Any, next_handler: Any) -> Any:
-        self.at.append(time.monotonic())
+        self.at.append(self._clock.last)
         return next_handler()
 
 
@@ -82,7 +93,8 @@ def apart(at: list[float]) -> list[float]:
 
 @accepts("3 concurrent calls, 1 s → start times ≥1 s apart")
 async def three_at_once() -> None:
-    begun, limit = Begun(), RateLimitMiddleware(0.05)
+    clock = Looked()
+    begun, limit = Begun(clock), RateLimitMiddleware(0.05, clock=clock)
     bot = agent(ScriptedModel(), limit, begun)
     await asyncio.gather(*(bot("hi") for _ in range(3)))
     assert len(begun.at) == 3
@@ -117,8 +129,9 @@ async def too_long_a_wait() -> None:
 
 @accepts("cancel waiter 2 of 3 → waiter 3 not delayed by it")
 async def a_waiter_leaves() -> None:
-    begun = Begun()
-    bot = agent(ScriptedModel(), RateLimitMiddleware(0.1), begun)
+    clock = Looked()
+    begun = Begun(clock)
+    bot = agent(ScriptedModel(), RateLimitMiddleware(0.1, clock=clock), begun)
     tasks = [asyncio.create_task(bot("hi")) for _ in range(3)]
     await tasks[0]
     tasks[1].cancel()
