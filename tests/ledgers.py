@@ -193,3 +193,40 @@ class Model:
         for name, held in self.holds.pop(hold, {}).items():
             if name != "flying" and actual is not None:
                 self.used[name] += actual.get(name, held)
+
+
+class Tale:
+    """A story of holds as it goes on, told to ledgers and to their model: both give the same answers. `live`: what is held, by what the
+    story calls it."""
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self.run = fresh()
+        self.limits = limits
+        self.model = Model({name: nano(limit) for name, limit in limits.items()})
+        self.live: dict[Any, Any] = {}
+
+    async def goes_on(self, ledger: Ledger, step: str, called: Any, wanted: Mapping[str, Any]) -> bool:
+        """Whether there was anything to do: what is held already is not reserved, and what is not held neither extended nor ended."""
+        if (step == "reserve") is (called in self.live):
+            return False
+        amounts = {name: nano(amount) for name, amount in wanted.items()}
+        if step in ("reserve", "extend"):
+            hold = self.live.get(called) or ledger.hold(fresh())
+            answer = await (hold.reserve if step == "reserve" else hold.extend)(told(self.run, wanted, self.limits))
+            assert refusers(answer) == [f"{name}-{self.run}" for name in self.model.takes(called, amounts)]
+            if answer.admitted:
+                self.live[called] = hold
+            return True
+        hold = self.live.pop(called)
+        self.model.ends(called, amounts if step == "settle" else None)
+        hold.settle({f"{name}-{self.run}": amount for name, amount in amounts.items()}) if step == "settle" else hold.release()
+        await settled(ledger)
+        return True
+
+    async def figures(self, ledger: Ledger) -> list[tuple[int, int]]:
+        """Used and reserved of each counter, as the ledger has them."""
+        found = await ledger.read(told(self.run, dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 1)))
+        return [(each.used, each.reserved) for each in found]
+
+    async def agrees(self, ledger: Ledger) -> None:
+        assert await self.figures(ledger) == [(self.model.used[name], self.model.reserved(name)) for name in NAMES]

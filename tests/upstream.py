@@ -43,6 +43,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
+from hypothesis import strategies as st
+
 End = Literal["keep", "fin", "rst", "hold"]
 Step = bytes | tuple[bytes, float] | asyncio.Event
 
@@ -481,6 +483,16 @@ def error(
 
 def wants_stream(request: Request) -> bool:
     return re.search(rb'"stream"\s*:\s*true', request.body) is not None
+
+
+def junk(*keys: str, leaves: int = 6, most: int | None = None) -> st.SearchStrategy[Any]:
+    """JSON in place of what a provider should say: small values of every kind, within one another. Objects have some of these keys, and
+    `most` of them at the most."""
+    return st.recursive(
+        st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=2),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(keys), inner, max_size=most),
+        max_leaves=leaves,
+    )
 
 
 # ---- scripts that come ready

@@ -56,6 +56,29 @@ class Half(ScriptedModel):
             yield piece if piece.usage is None else replace(piece, usage=told)
 
 
+class Stalling(ScriptedModel):
+    """A model that says one piece and no more; `begun` once that was taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+
+    async def pieces(self, *args: Any) -> AsyncIterator[ChatResponse]:
+        yield ChatResponse("so ", is_last=False)
+        self.begun.set()
+        await asyncio.Event().wait()
+
+
+async def cancelled_amid(*middlewares: Any) -> None:
+    """A reply that is cancelled in the midst of its model's answer."""
+    model = Stalling()
+    task = asyncio.create_task(agent(model, *middlewares)("hi"))
+    await model.begun.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
 def stepping(steps: int, *, usage: dict[str, int] | None = None, **options: Any) -> ScriptedModel:
     """Calls a tool for so many steps, then says `done`."""
     rules = [{"answer": calls("look", id=f"c{number}"), "usage": usage or {}, "times": 1} for number in range(steps)]

@@ -60,7 +60,7 @@ def written(folder: Path, base_url: str, **sections: Any) -> None:
     (folder / "spangate.yaml").write_text(json.dumps(text))
 
 
-async def client(session: aiohttp.ClientSession, url: str, stream: bool) -> int:
+async def client(session: aiohttp.ClientSession, url: str, stream: bool, answered: asyncio.Event) -> int:
     """Calls, one after the other, until the gateway is gone; how many were answered."""
     done = 0
     body = {"model": "m", "stream": stream, "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
@@ -70,13 +70,16 @@ async def client(session: aiohttp.ClientSession, url: str, stream: bool) -> int:
                 await answer.read()
                 assert answer.status == 200
             done += 1
+            answered.set()
     except aiohttp.ClientError:
         return done
 
 
 async def used(session: aiohttp.ClientSession, url: str) -> dict[str, tuple[float, float]]:
     async with session.get(f"{url}/key") as answer:
-        return {row["name"]: (row["used"], row["reserved"]) for row in (await answer.json())["budgets"]}
+        found = {row["name"]: (row["used"], row["reserved"]) for row in (await answer.json())["budgets"]}
+    assert found.keys() == {"month", "day"}
+    return found
 
 
 async def ran(folder: Path, session: aiohttp.ClientSession, *, kill: bool) -> tuple[dict[str, tuple[float, float]], int]:
@@ -84,9 +87,11 @@ async def ran(folder: Path, session: aiohttp.ClientSession, *, kill: bool) -> tu
     with running("serve", "--port", "0", folder=folder) as gateway:
         url = (await asyncio.to_thread(gateway.until, "listens on")).split("listens on ")[1].strip()
         before = await used(session, url)
-        clients = [asyncio.create_task(client(session, url, number % 2 == 0)) for number in range(CLIENTS if kill else 0)]
+        answered = asyncio.Event()
+        clients = [asyncio.create_task(client(session, url, number % 2 == 0, answered)) for number in range(CLIENTS if kill else 0)]
         if kill:
-            await asyncio.sleep(random.uniform(0.2, 0.6))  # some calls
+            await asyncio.wait_for(answered.wait(), 10)
+            await asyncio.sleep(random.uniform(0.1, 0.5))  # at any moment of the calls that follow
         gateway.send(signal.SIGKILL if kill else signal.SIGTERM)
         await asyncio.to_thread(gateway.end)
         return before, sum(await asyncio.gather(*clients))

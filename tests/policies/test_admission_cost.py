@@ -76,13 +76,15 @@ async def paced() -> float:
 
 async def test_three_budgets_and_two_limits_cost_little() -> None:
     bounds = [bound for rule in RULES for bound in rule.bounds("list")]
-    books = books_of(MemoryLedger())
+    books = books_of(ledger := MemoryLedger())
     admitted = chain([Admission(bounds, books, target_of=lambda _: TARGET), Meter(books)], answered)
     with_rules, without, pace = [], [], []
     for _ in range(9):
         with_rules.append(await taken(admitted))
         without.append(await taken(answered))
         pace.append(await paced())
+    assert await ledger.drain(5) == 0
+    assert min(each.used for each in await ledger.every("acme")) > 0, "each rule has counted"
     cost = min(with_rules) - min(without)
     assert cost <= MOST * max(1.0, min(pace) / PACE), f"{cost * 1e6:.1f} us, at a pace of {min(pace) * 1e6:.1f} us"
 

@@ -136,7 +136,7 @@ def test_many_scopes_are_not_kept_for_ever() -> None:
     made = bound(per="thread")
     for number in range(5000):
         made.place(call(labels=Labels(thread=str(number))))
-    assert len(made.places) <= 4096
+    assert 0 < len(made.places) <= 4096
 
 
 def test_amounts_as_people_read_them() -> None:

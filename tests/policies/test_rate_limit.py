@@ -79,7 +79,8 @@ async def test_a_large_picture_is_not_many_tokens() -> None:
     gate = Gate(RateLimit.model_validate({"tokens": "50000/min"}))
     url = "data:image/png;base64," + "A" * 1_500_000
     parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "hi"}]
-    await gate.ask(messages=[{"role": "user", "content": parts}], max_tokens=100)
+    heard = await gate.ask(messages=[{"role": "user", "content": parts}], max_tokens=100)
+    assert 48_000 < int(heard.headers["x-ratelimit-remaining-tokens"]) < 49_800
 
 
 @pytest.mark.parametrize("per", ["key", "team", "model", "provider"])

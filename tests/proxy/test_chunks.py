@@ -15,6 +15,8 @@ from spangate.call.errors import UpstreamError, UpstreamIncomplete
 from spangate.call.events import Envelope, Usage
 from spangate.proxy.chunks import MAX_FRAME, Chunks
 
+from upstream import junk
+
 DONE = b"data: [DONE]\n\n"
 
 
@@ -267,13 +269,7 @@ def test_a_malformed_event_goes_on_as_it_is_and_is_counted() -> None:
         chunks.check_ended()
 
 
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=2),
-    lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["index", "delta", "content", "finish_reason"]), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
+JUNK = junk("index", "delta", "content", "finish_reason", most=3)
 JUNK_FRAMES = st.fixed_dictionaries({}, optional=dict.fromkeys(["id", "model", "created", "object", "choices", "usage", "error"], JUNK))
 
 

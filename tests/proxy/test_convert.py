@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from spangate.proxy.convert import Whole, as_chunks, as_frames, as_whole, encoded
 
+from upstream import junk
+
 TEXT = st.text(max_size=5)
 LOGPROB = st.fixed_dictionaries(
     {"token": TEXT, "logprob": st.floats(-9, 0), "bytes": st.none() | st.lists(st.integers(0, 255), max_size=2)}
@@ -176,16 +178,7 @@ def test_tool_calls_are_put_together(parts: list[dict[str, Any]], calls: list[tu
     assert as_whole(stream({"tool_calls": parts}))["choices"][0]["message"] == message, "in one chunk or in many"
 
 
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=2),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(["index", "delta", "message", "text", "logprobs", "content", "tool_calls", "function", "name"]), inner
-        )
-    ),
-    max_leaves=6,
-)
+JUNK = junk("index", "delta", "message", "text", "logprobs", "content", "tool_calls", "function", "name")
 JUNK_CHOICES = st.lists(
     st.dictionaries(st.sampled_from(["index", "delta", "message", "text", "logprobs", "finish_reason"]), JUNK), max_size=3
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from spangate.agent import MiddlewareBase, ModelFallbackMiddleware, ScriptedModel, Stop, TextBlockDeltaEvent, Timed, TimingMiddleware
 from spangate.call.errors import UpstreamError
 
-from acceptance.lines import agent
+from acceptance.lines import agent, cancelled_amid
 
 
 async def test_the_default_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -37,11 +36,7 @@ async def test_a_call_that_is_left_or_stopped_was_cancelled() -> None:
             if isinstance(event, TextBlockDeltaEvent):
                 break
     await agent(ScriptedModel(), TimingMiddleware(timed.append), Stop.when(True))("hi")
-    task = asyncio.create_task(agent(ScriptedModel([{"fault": {"stall_after": 1}}]), TimingMiddleware(timed.append))("hi"))
-    await asyncio.sleep(0.02)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancelled_amid(TimingMiddleware(timed.append))
     assert [each.outcome for each in timed] == ["cancelled"] * 3
 
 
@@ -67,9 +62,5 @@ async def test_a_sink_that_fails_fails_no_call_and_hides_no_failure(caplog: pyte
     assert (await agent(ScriptedModel(), TimingMiddleware(broken))("hi")).text == "hi"
     with pytest.raises(UpstreamError):
         await agent(ScriptedModel([{"fault": {"status": 503}}]), TimingMiddleware(broken))("hi")
-    task = asyncio.create_task(agent(ScriptedModel([{"fault": {"stall_after": 1}}]), TimingMiddleware(broken))("hi"))
-    await asyncio.sleep(0.02)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancelled_amid(TimingMiddleware(broken))
     assert caplog.messages == ["the sink of TimingMiddleware failed: KeyError"] * 3

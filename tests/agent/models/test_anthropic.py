@@ -16,7 +16,7 @@ from spangate.agent import Agent, AnthropicChatModel, Block, ChatUsage, InvalidI
 from spangate.agent.models.anthropic import AnthropicPieces
 from spangate.call.errors import UpstreamError, UpstreamIncomplete, UpstreamUnreachable
 
-from upstream import Misbehaving, Play, chunk, http, play, refusing_port, sse, sse_head
+from upstream import Misbehaving, Play, chunk, http, junk, play, refusing_port, sse, sse_head
 
 
 @asynccontextmanager
@@ -190,13 +190,7 @@ async def test_a_whole_answer_that_is_none_says_so(body: bytes) -> None:
             await model("hi")
 
 
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=2),
-    lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "text", "input", "id", "usage"]), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
+JUNK = junk("type", "text", "input", "id", "usage", most=3)
 KINDS = ["message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop", "ping"]
 BLOCKS = st.fixed_dictionaries(
     {"type": st.sampled_from(["text", "thinking", "tool_use", "odd"])},

@@ -15,6 +15,8 @@ from spangate.agent.messages.msg import Msg
 from spangate.agent.models.chunks import ChatPieces, chat_usage, proxy_usage
 from spangate.call.events import Usage
 
+from upstream import junk
+
 
 def delta(index: int = 0, finish: str | None = None, **said: Any) -> dict[str, Any]:
     return {"choices": [{"index": index, "delta": said, "finish_reason": finish}]}
@@ -94,16 +96,7 @@ def test_two_calls_of_one_id_are_two() -> None:
         assert second.id.startswith("call_")
 
 
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=2),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(["index", "delta", "content", "refusal", "tool_calls", "function", "name", "id", "arguments"]), inner
-        )
-    ),
-    max_leaves=8,
-)
+JUNK = junk("index", "delta", "content", "refusal", "tool_calls", "function", "name", "id", "arguments", leaves=8)
 FUNCTIONS = JUNK | st.fixed_dictionaries({"name": JUNK, "arguments": JUNK})
 CALLS = st.lists(st.fixed_dictionaries({}, optional={"index": JUNK, "id": JUNK, "function": FUNCTIONS}))
 SAID = st.fixed_dictionaries({}, optional={"content": JUNK, "refusal": JUNK, "reasoning": JUNK, "tool_calls": CALLS | JUNK, "more": JUNK})

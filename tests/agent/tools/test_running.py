@@ -46,10 +46,11 @@ class Stubborn:
     """A tool that nothing ends but its gate."""
 
     def __init__(self, **options: Any) -> None:
-        self.gate = asyncio.Event()
+        self.begun, self.gate = asyncio.Event(), asyncio.Event()
         self.tool = tool(name="stubborn", description="Goes on.", **options)(self._run)
 
     async def _run(self) -> str:
+        self.begun.set()
         while not self.gate.is_set():
             with suppress(asyncio.CancelledError):
                 await self.gate.wait()
@@ -83,8 +84,9 @@ async def test_neither_does_it_keep_back_an_end(way: str) -> None:
     stubborn = Stubborn()
     stream = stubborn.agent()[0].stream("go", deadline=0.02 if way == "deadline" else None)
     reply = asyncio.create_task(stream.result())
+    await stubborn.begun.wait()
     if way != "deadline":
-        asyncio.get_running_loop().call_later(0.02, stream.interrupt if way == "interrupt" else reply.cancel)
+        stream.interrupt() if way == "interrupt" else reply.cancel()
     async with asyncio.timeout(5):
         [outcome] = await asyncio.gather(reply, return_exceptions=True)
     if way == "interrupt":

@@ -26,14 +26,6 @@ MiB = 1 << 20
 HOLD = "CREATE TEMP TABLE held AS SELECT range FROM range({})"  # 8 bytes each, which nothing can take away
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / "usage.duckdb")
-    made.open()
-    yield made
-    made.close()
-
-
 def batches(number: int) -> Iterator[Rows]:
     """Of 2000 calls, each with an id and a user of its own."""
     random = Random(1)
@@ -68,6 +60,7 @@ def test_what_was_written_is_let_go(store: Store) -> None:
         store.move(rows, Mark("one", number))
         most = max(most, kept(store.connection))
     assert most < 10
+    assert store.connection.execute("SELECT count(*) FROM calls").fetchall() == [(25 * 2000,)]
 
 
 def test_what_was_read_is_let_go(store: Store) -> None:

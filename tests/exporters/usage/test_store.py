@@ -42,14 +42,6 @@ def holder(path: Path) -> Iterator[int]:
         child.wait()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / "usage.duckdb")
-    made.open()
-    yield made
-    made.close()
-
-
 def rows_of(count: int, **fields: object) -> Rows:
     rows = Rows(Prices())
     for _ in range(count):

@@ -23,7 +23,7 @@ from spangate.policies.ledger.valkey import ValkeyLedger
 from spangate.policies.windows import SECOND, Calendar, InFlight, Span
 
 from house.source import ROOT
-from ledgers import NAMES, Model, claim, counter, figures, fresh, refusers, reserved, settled, told, until, used
+from ledgers import NAMES, Tale, claim, counter, figures, fresh, refusers, reserved, settled, until, used
 from valkey_server import Valkey, valkey
 
 LEASE = 0.6
@@ -182,6 +182,9 @@ async def test_calls_that_are_cancelled_while_they_ask_confuse_no_other(own_valk
             for number, answer in enumerate(answers):
                 if isinstance(answer, Answer):
                     assert answer.standings[0].counter == claims[number % 8].counter
+                else:
+                    assert isinstance(answer, asyncio.CancelledError)
+                    assert number % 3 == 0
         await settled(ledger)
         assert [await figures(ledger, each) for each in claims] == [(0, 0)] * 8
 
@@ -262,36 +265,19 @@ deeds = st.tuples(
 @given(st.lists(deeds, max_size=25), st.fixed_dictionaries({name: st.integers(0, 200) for name in NAMES}))
 async def test_whatever_a_gateway_did_before_it_was_gone(shared_valkey: Valkey, story: list[Any], limits: dict[str, int]) -> None:
     """Two gateways and a model of them; then one is gone, its holds are settled at what was held, and the other goes on."""
-    run, model = fresh(), Model({name: nano(limit) for name, limit in limits.items()})
-    live: dict[tuple[int, int], Any] = {}
+    tale = Tale(limits)
     async with gateway(shared_valkey) as other, gateway(shared_valkey) as gone:
         for by, step, number, wanted in story:
-            ledger, known = (other, gone)[by], (by, number)
-            figures = {name: nano(amount) for name, amount in wanted.items()}
-            if step in ("reserve", "extend"):
-                if (step == "reserve") is (known in live):
-                    continue
-                hold = live.get(known) or ledger.hold(fresh())
-                answer = await (hold.reserve if step == "reserve" else hold.extend)(told(run, wanted, limits))
-                assert refusers(answer) == [f"{name}-{run}" for name in model.takes(known, figures)]
-                if answer.admitted:
-                    live[known] = hold
-            elif known in live:
-                hold = live.pop(known)
-                model.ends(known, figures if step == "settle" else None)
-                hold.settle({f"{name}-{run}": amount for name, amount in figures.items()}) if step == "settle" else hold.release()
-                await settled(ledger)
+            await tale.goes_on((other, gone)[by], step, (by, number), wanted)
         shared_valkey.say("ZADD", "spangate:{acme}:leases", 1, gone.instance)
-        for known in [known for known in model.holds if known[0] == 1]:
-            model.ends(known, {})
-        found = await other.read(told(run, dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 1)))
-        assert [(each.used, each.reserved) for each in found] == [(model.used[name], model.reserved(name)) for name in NAMES]
-        for (by, _), hold in live.items():
+        for known in [known for known in tale.model.holds if known[0] == 1]:
+            tale.model.ends(known, {})
+        await tale.agrees(other)
+        for (by, _), hold in tale.live.items():
             if by == 0:
                 hold.release()
         await settled(other)
-        found = await other.read(told(run, dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 1)))
-        assert [each.reserved for each in found] == [0] * len(NAMES)
+        assert [reserved for _, reserved in await tale.figures(other)] == [0] * len(NAMES)
 
 
 async def test_a_gateway_with_many_holds_is_cleaned_up_after_bit_by_bit(own_valkey: Valkey) -> None:

@@ -95,15 +95,21 @@ async def test_who_leaves_gives_the_place_to_the_next(backend: Backend) -> None:
         assert await figures(ledger, asked) == (0, 0)
 
 
+async def a_small_one_behind_a_large(ledger: Ledger, waiting: Waiting, name: str) -> tuple[Any, Caller, Caller]:
+    """What keeps the large one waiting, then the two; the small one would fit."""
+    hold = await reserved(ledger, claim(name, 6, 10, InFlight()))
+    large = Caller(ledger, waiting, [claim(name, 8, 10, InFlight())])
+    await until_standing(waiting, 1)
+    small = Caller(ledger, waiting, [claim(name, 2, 10, InFlight())])
+    await until_standing(waiting, 2)
+    return hold, large, small
+
+
 async def test_nobody_overtakes_though_they_would_fit(backend: Backend) -> None:
     name = fresh()
     async with backend.ledger() as ledger:
         waiting = Waiting(ledger)
-        hold = await reserved(ledger, claim(name, 6, 10, InFlight()))
-        large = Caller(ledger, waiting, [claim(name, 8, 10, InFlight())])
-        await until_standing(waiting, 1)
-        small = Caller(ledger, waiting, [claim(name, 2, 10, InFlight())])
-        await until_standing(waiting, 2)
+        hold, large, small = await a_small_one_behind_a_large(ledger, waiting, name)
         impatient = Caller(ledger, waiting, [claim(name, 2, 10, InFlight())], patience=0)
         answer = await impatient.task
         assert refusers(answer) == [name], "and whoever has no patience is told so"
@@ -116,14 +122,9 @@ async def test_nobody_overtakes_though_they_would_fit(backend: Backend) -> None:
 
 
 async def test_who_fits_is_let_in_when_the_one_before_gives_up(backend: Backend) -> None:
-    name = fresh()
     async with backend.ledger() as ledger:
         waiting = Waiting(ledger)
-        hold = await reserved(ledger, claim(name, 6, 10, InFlight()))
-        large = Caller(ledger, waiting, [claim(name, 8, 10, InFlight())])
-        await until_standing(waiting, 1)
-        small = Caller(ledger, waiting, [claim(name, 2, 10, InFlight())])
-        await until_standing(waiting, 2)
+        hold, large, small = await a_small_one_behind_a_large(ledger, waiting, fresh())
         await large.leaves()
         async with asyncio.timeout(PATIENCE / 2):
             assert await small.admitted()
