@@ -167,6 +167,16 @@ class Spool:
         self._waiting += self._size
         self._fd, self._size, self._ends = -1, 0, 0
 
+    def sync(self) -> None:
+        """What was written so far is on disk for certain, as far as the disk's word goes. In the writer's thread, which alone closes."""
+        with self._lock:
+            written = [(fd, path) for fd, path, _ in self._retired] + ([(self._fd, self._path)] if self._fd >= 0 else [])
+        for fd, path in written:
+            try:
+                os.fsync(fd)
+            except OSError as error:
+                log.warning("usage: the disk doesn't vouch for %s (%s)", path, error.strerror)
+
     def seal(self, *, sync: bool) -> dict[str, int]:
         """What was written so far lies in sealed segments; if `sync`, for certain. In the writer's thread.
 

@@ -1,4 +1,4 @@
-"""Segments of the spool → DuckDB: one thread that owns the database, and moves what was written about once a second.
+"""Segments of the spool → DuckDB: one thread that owns the database, and moves what was written every few seconds, or when it is asked.
 
 A segment is deleted once all of it is committed. A call that was opened and not closed waits in the database; when the process that
 opened it is gone, it becomes a row `interrupted`. While the database can't be had, the spool goes on and this thread tries again.
@@ -17,22 +17,25 @@ from typing import Literal
 import msgspec
 
 from ...call.clock import SYSTEM, Clock
+from .. import pace
 from ..alone import alone
 from ..pace import Pace
 from . import segments, spool_lines
 from .prices import Prices
 from .rows import Rows
 from .segments import Segment
-from .spool import Spool
+from .spool import SEGMENT, Spool
 from .spool_lines import Closing, Opening
 from .store import Displaced, Locked, Mark, Store, Trouble, Unfit
 
 log = logging.getLogger("spangate.usage")
 
 BATCH = 2000  # calls a transaction: what it costs of its own is shared by as many, and as many wait in memory
-TURN = 8  # lines after which other threads may get theirs
+TURN = 4  # lines after which other threads may get theirs
 GATHERED = 32  # calls whose rows become columns at once
-PACE = 1.0  # seconds for which lines are gathered before they are moved
+PACE = 4.0  # seconds for which lines are gathered before they are moved: a transaction costs much, and a row in it little
+SLICE, BREATH = 0.0002, 0.001  # seconds of work, and for others, while there is time
+BEHIND = 2 * SEGMENT  # bytes that wait, above which there is none
 AGAIN = 3.0  # seconds until a database that can't be had is tried again
 OTHERS = 5.0  # seconds between two looks at what processes that are gone have left
 KEEPING = 600.0  # seconds between two looks for rows that are too old
@@ -85,13 +88,14 @@ class UsageWriter:
         self._prices = prices
         self._retention = retention
         self._sync = fsync > 0
-        self._pace = min(PACE, fsync) if fsync > 0 else PACE
+        self._step = min(fsync, PACE) if fsync > 0 else PACE
         self._clock = clock
-        self._turns = Pace()
+        self._turns = Pace(SLICE, BREATH)
         self._thread: Thread | None = None
         self._news = Event()
         self._hurry = Event()
         self._stop = False
+        self._pressed = True
         self._asked: list[Future[bool]] = []
         self._lock = Lock()
         self._opened: dict[str, tuple[str, bytes]] = {}
@@ -149,6 +153,7 @@ class UsageWriter:
             with self._lock:
                 asked, self._asked = self._asked, []
                 stopping = self._stop
+            self._pressed = stopping or bool(asked)
             done = self._try_round()
             for each in asked:
                 if each.set_running_or_notify_cancel():  # else whoever asked has left
@@ -158,9 +163,25 @@ class UsageWriter:
             if done:
                 self._news.wait(OTHERS if self._others() else KEEPING)
             self._news.clear()
-            self._hurry.wait(self._pace if done else AGAIN)
+            if done:
+                self._gather()
+            else:
+                self._hurry.wait(AGAIN)
         self.store.close()
         self.state = replace(self.state, phase="stopped")
+
+    def _gather(self) -> None:
+        """Let lines come for a while, and ask the disk for certainty meanwhile."""
+        for _ in range(round(PACE / self._step)):
+            if self._hurry.wait(self._step):
+                return
+            if self._sync:
+                self._spool.sync()
+
+    def _rest(self) -> None:
+        """After each few lines. While somebody waits, or more comes than is moved, others get shorter turns."""
+        self._turns.breath = pace.BREATH if self._pressed or self._hurry.is_set() or self._spool.state.bytes > BEHIND else BREATH
+        self._turns.rest()
 
     def _others(self) -> bool:
         return len(segments.instances(self._spool.folder)) > 1
@@ -268,7 +289,7 @@ class UsageWriter:
         done, broken = self._progress.get(segment.name, 0), 0
         for number, (end, line) in enumerate(spool_lines.lines(data)):
             if number % TURN == 0:
-                self._turns.rest()
+                self._rest()
             if id := spool_lines.opened_id(line):
                 opened[id] = line
             elif (read := spool_lines.read(line)) is None:
@@ -307,7 +328,7 @@ class UsageWriter:
         rows = Rows(self._prices)
         for number, call in enumerate(calls):
             if number % TURN == 0:
-                self._turns.rest()
+                self._rest()
             if isinstance(read := spool_lines.read(call.line), Closing):
                 rows.add(read)
             if len(rows.calls) == GATHERED:

@@ -90,6 +90,26 @@ def test_sealing_by_time_gives_the_writer_what_there_is(tmp_path: Path) -> None:
     assert not list(spool.folder.glob("*.lock"))
 
 
+def test_certainty_before_a_segment_is_sealed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spool = Spool(tmp_path / "spool", segment=300)
+    spool.sync()  # nothing is written yet
+    spool.closed(ended())
+    assert spool.active == "", "full, and not sealed yet"
+    spool.sync()
+    spool.closed(ended())
+    spool.sync()
+    assert not caplog.records
+    retired, _, _ = spool._retired[0]
+    other = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(other, retired)  # a disk whose word can't be had: what lies there knows no fsync
+    os.close(other)
+    spool.sync()
+    assert ["doesn't vouch" in record.message for record in caplog.records] == [True]
+    spool.seal(sync=False)
+    assert len(written(spool.folder)) == 2
+    spool.close()
+
+
 def test_lines_are_not_mixed_by_a_thread_that_seals(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool", segment=5000)
     stop = threading.Event()

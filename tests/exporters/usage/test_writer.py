@@ -54,6 +54,32 @@ async def test_a_row_within_seconds_without_being_asked(tmp_path: Path) -> None:
         assert await usage.value("SELECT count(*) FROM calls") == 1
 
 
+class Vouched(Spool):
+    """Tells when the disk is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.asked = threading.Event()
+
+    def sync(self) -> None:
+        super().sync()
+        self.asked.set()
+
+
+async def test_the_disk_is_asked_while_lines_gather(tmp_path: Path) -> None:
+    """`usage.fsync` says what a power failure may take, however seldom rows are moved."""
+    spool = Vouched(tmp_path / "usage.duckdb.spool")
+    writer = UsageWriter(spool, Store(tmp_path / "usage.duckdb"), Prices(()), fsync=0.01)
+    writer.start()
+    spool.closed(ended())
+    assert await asyncio.to_thread(spool.asked.wait, 10)
+    assert (writer.state.moved, spool.active != "") == (0, True)
+    assert await writer.caught_up()
+    assert writer.state.moved == 1
+    await writer.aclose()
+    spool.close()
+
+
 class Busy(Spool):
     """Another call ends whenever the writer looks for the segment that is being written."""
 
