@@ -10,15 +10,15 @@ BREATH: Final = 0.0002
 
 
 class Pace:
-    """`rest()` after each small step of the work sleeps for `breath` where a slice is over. Belongs to one thread at a time."""
+    """`rest()` after each small step of the work sleeps where a slice is over. Belongs to one thread at a time."""
 
     def __init__(self, slice: float = SLICE, breath: float = BREATH) -> None:
         self._slice = slice
-        self.breath = breath
+        self._breath = breath
         self._until = 0.0
 
     def rest(self) -> None:
         now = time.perf_counter()
         if now > self._until:
-            time.sleep(self.breath)
-            self._until = now + self.breath + self._slice
+            time.sleep(self._breath)
+            self._until = now + self._breath + self._slice

@@ -17,7 +17,6 @@ from typing import Literal
 import msgspec
 
 from ...call.clock import SYSTEM, Clock
-from .. import pace
 from ..alone import alone
 from ..pace import Pace
 from . import segments, spool_lines
@@ -30,7 +29,7 @@ from .store import Displaced, Locked, Mark, Store, Trouble, Unfit
 
 log = logging.getLogger("spangate.usage")
 
-BATCH = 2000  # calls a transaction: what it costs of its own is shared by as many, and as many wait in memory
+BATCH = 4000  # calls a transaction: what it costs of its own is shared by as many, and as many wait in memory
 TURN = 4  # lines after which other threads may get theirs
 GATHERED = 32  # calls whose rows become columns at once
 PACE = 4.0  # seconds for which lines are gathered before they are moved: a transaction costs much, and a row in it little
@@ -90,7 +89,7 @@ class UsageWriter:
         self._sync = fsync > 0
         self._step = min(fsync, PACE) if fsync > 0 else PACE
         self._clock = clock
-        self._turns = Pace(SLICE, BREATH)
+        self._turns, self._short = Pace(SLICE, BREATH), Pace()
         self._thread: Thread | None = None
         self._news = Event()
         self._hurry = Event()
@@ -153,7 +152,7 @@ class UsageWriter:
             with self._lock:
                 asked, self._asked = self._asked, []
                 stopping = self._stop
-            self._pressed = stopping or bool(asked)
+            self._pressed = stopping or bool(asked) or self._spool.state.bytes > BEHIND
             done = self._try_round()
             for each in asked:
                 if each.set_running_or_notify_cancel():  # else whoever asked has left
@@ -179,9 +178,8 @@ class UsageWriter:
                 self._spool.sync()
 
     def _rest(self) -> None:
-        """After each few lines. While somebody waits, or more comes than is moved, others get shorter turns."""
-        self._turns.breath = pace.BREATH if self._pressed or self._hurry.is_set() or self._spool.state.bytes > BEHIND else BREATH
-        self._turns.rest()
+        """After each few lines. While somebody waits, or more comes than is moved, others get shorter breaths."""
+        (self._short if self._pressed or self._hurry.is_set() else self._turns).rest()
 
     def _others(self) -> bool:
         return len(segments.instances(self._spool.folder)) > 1
