@@ -1,7 +1,7 @@
 """Measure spangate beside nginx and a direct connection, on this machine, in a few minutes. Standard library only.
 
-The order of a run stands here: build, start, warm up, rounds, large bodies, verdict. Exit 0: every goal met; 1: one missed;
-2: it couldn't be measured.
+The order of a run stands here: build, start, warm up, rounds, budgets and limits, large bodies, verdict. Exit 0: every goal met; 1: one
+missed; 2: it couldn't be measured.
 """
 
 from __future__ import annotations
@@ -12,18 +12,25 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -P leaves the script's own folder out
 
 import memory
 from cases import CASES, USUAL, Case, Sample, measure
+from counters import control, start_valkey
+from pace import pace
 from page import NO_NGINX, Machine, Outcome, page, terminal
 from processes import MIB, Unusable, compiled, cpus
-from proxies import Proxy, find_nginx, start_mock, start_nginx, start_spangate
-from verdict import Run, lines, memory_lines
+from proxies import Proxy, find_nginx, rules, start_mock, start_nginx, start_spangate
+from trips import Moments, Trips, count, provider
+from verdict import Admission, Run, admission_lines, lines, memory_lines
 
 PROXIES = ("direct", "nginx", "spangate", "everything")
+ADMITTING = ("spangate", "budgets", "shared")
+ADMITTED = tuple(case for case in CASES if case.name in {"one", "steady16"})
+ROUNDS, SECONDS = 21, 0.5  # for budgets and limits: what they add is little, so the turns are short and many
 MAX_BODIES = 100 * MIB
 
 
@@ -63,6 +70,12 @@ class Bench:
             collector, port = start_mock(self.mock_program, self.folder, self.other_cpu, name="collector")
             ends.callback(collector.end)
             return start_spangate(self.folder, mock, self.proxy_cpu, name=name, collector=port)
+        if name == "budgets":
+            return start_spangate(self.folder, mock, self.proxy_cpu, name=name, more=rules())
+        if name == "shared":
+            server, port = start_valkey(self.folder, self.other_cpu)
+            ends.callback(server.end)
+            return start_spangate(self.folder, mock, self.proxy_cpu, name=name, more=rules(valkey=port))
         return start_spangate(self.folder, mock, self.proxy_cpu)
 
     def rounds(self, names: Sequence[str], cases: Sequence[Case], count: int, seconds: float) -> list[Sample]:
@@ -80,7 +93,27 @@ class Bench:
         return sorted(samples, key=lambda sample: names.index(sample.proxy))
 
     def sample(self, proxy: Proxy, case: Case, seconds: float, turn: int) -> Sample:
-        return measure(self.driver, self.folder, proxy, case, seconds, turn=turn, cpu=self.other_cpu)
+        sample = measure(self.driver, self.folder, proxy, case, seconds, turn=turn, cpu=self.other_cpu)
+        return replace(sample, pace=pace(self.proxy_cpu))
+
+    def admission(self, count: int = ROUNDS, seconds: float = SECONDS) -> Admission:
+        """The gateway without budgets and limits, with them, and with them on a Valkey, in turns."""
+        tell("budgets and limits")
+        run = Run(self.rounds(ADMITTING, ADMITTED, count, seconds))
+        return Admission(run, self.trips(), self.trips(of_provider=True))
+
+    def trips(self, *, of_provider: bool = False) -> Trips:
+        with ExitStack() as ends:
+            server, port = start_valkey(self.folder, self.other_cpu)
+            ends.callback(server.end)
+            told = ends.enter_context(control(port))
+            moments = Moments(told)
+            mock = ends.enter_context(provider(moments.asked))
+            written = rules(of_provider=of_provider, valkey=port)
+            proxy = start_spangate(self.folder, mock, self.proxy_cpu, name="trips", more=written)
+            assert proxy.process is not None
+            ends.callback(proxy.process.end)
+            return count(proxy, told, moments)
 
     def large_bodies(self) -> tuple[memory.Held, memory.Refusals]:
         tell("large bodies")
@@ -103,6 +136,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cases", default=",".join(USUAL), help="of " + ", ".join(case.name for case in CASES))
     parser.add_argument("--proxies", default=",".join(PROXIES), help="of " + ", ".join(PROXIES))
     parser.add_argument("--no-large-bodies", action="store_true", help="leave the memory case out")
+    parser.add_argument("--no-budgets", action="store_true", help="leave budgets and limits out")
     parser.add_argument("--no-pin", action="store_true", help="leave the choice of CPUs to the system")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there: docs/performance.md")
@@ -121,12 +155,15 @@ def run(chosen: argparse.Namespace, folder: Path) -> Outcome:
         print(f"{NO_NGINX} To have it: apt-get install nginx-light", file=sys.stderr)
     bench = Bench(folder, pin=not chosen.no_pin)
     samples = Run(bench.rounds(names, chosen.cases, chosen.rounds, chosen.secs))
-    judged, held, refusals = lines(samples), None, None
+    judged, admission, held, refusals = lines(samples), None, None, None
+    if "spangate" in names and not chosen.no_budgets:
+        admission = bench.admission()
+        judged += admission_lines(admission)
     if "spangate" in names and not chosen.no_large_bodies:
         held, refusals = bench.large_bodies()
         judged += memory_lines(held, refusals)
     pinned = bench.proxy_cpu is not None
-    return Outcome(Machine.this(nginx), chosen.rounds, chosen.secs, pinned, samples, judged, held, refusals, remarks)
+    return Outcome(Machine.this(nginx), chosen.rounds, chosen.secs, pinned, samples, judged, admission, held, refusals, remarks)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,5 +1,5 @@
 """What stands between the driver and the mock: nothing (direct), nginx, spangate alone, spangate that tells all there is to tell
-(everything); how each is configured and started.
+(everything), or that has budgets and limits to keep, in memory (budgets) or on a Valkey (shared); how each is configured and started.
 
 nginx passes everything on and does nothing else: no log, no limit, no check. It is the yardstick, not a rival.
 """
@@ -66,7 +66,20 @@ EVERYTHING = """
 telemetry: {{otlp: {{endpoint: "http://127.0.0.1:{collector}"}}}}
 usage: {{path: everything.duckdb}}
 """
-PACE = 1.1  # seconds between two looks: rows are moved once a second
+RULES = """
+policies:
+  bench:
+    - budget: {{name: month, limit: 5G, window: month, weights: {{cached: 0.1, output: 4}}}}
+    - budget: {{name: day, limit: 5G, window: day}}
+    - budget: {{name: key, limit: 50G, window: rolling 24h, per: key}}
+    - rate_limit: {{name: limits, requests: 60M/min, concurrent: 1000}}
+{more}defaults: {{policies: [bench]}}
+"""
+OF_PROVIDER = "    - rate_limit: {name: provider, requests: 60M/min, per: provider}\n"
+SHARED = """
+state: {{backend: redis, url: "redis://127.0.0.1:{valkey}"}}
+"""
+PACE = 1.1  # seconds between two looks: spans are sent once a second
 SETTLED = 0.02  # of a CPU: less than that, and nothing is being told any more
 LOST = re.compile(r"""^spangate_(?:telemetry_dropped|usage_records)_total\{(?![^}]*"written")[^}]*\} ([0-9.e+]+)""", re.MULTILINE)
 
@@ -87,9 +100,13 @@ class Proxy:
         return self.process.peak_rss() if self.process else 0.0
 
     def settle(self, patience: float = 15.0) -> None:
-        """Wait until what it tells in the background is told, so that its cost is counted where it arose."""
+        """Wait until what it tells in the background is told, so that its cost is counted where it arose. Rows are moved every few seconds,
+        and at once for whoever asks."""
+        if self.name != "everything":
+            return
+        self._asked("POST", "/usage/sql", b'{"sql": "SELECT 1"}')
         latest, before = time.monotonic() + patience, self.cpu_seconds()
-        while self.name == "everything" and time.monotonic() < latest:
+        while time.monotonic() < latest:
             time.sleep(PACE)
             used, before = self.cpu_seconds() - before, self.cpu_seconds()
             if used < SETTLED * PACE:
@@ -103,16 +120,22 @@ class Proxy:
         """
         if self.name != "everything":
             return 0.0
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        told = self._asked("GET", "/metrics")
+        if "spangate_" not in told:
+            raise Unusable(f"{self.name}: /metrics tells nothing")
+        return sum(map(float, LOST.findall(told)))
+
+    def _asked(self, method: str, path: str, body: bytes | None = None) -> str:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
-            connection.request("GET", "/metrics")
+            connection.request(method, path, body, {"authorization": f"Bearer {self.key}", "content-type": "application/json"})
             answer = connection.getresponse()
             told = answer.read().decode()
         finally:
             connection.close()
-        if answer.status != 200 or "spangate_" not in told:
-            raise Unusable(f"{self.name}: /metrics says {answer.status}")
-        return sum(map(float, LOST.findall(told)))
+        if answer.status != 200:
+            raise Unusable(f"{self.name}: {path} says {answer.status}: {told[:200]}")
+        return told
 
 
 def find_nginx() -> str | None:
@@ -153,17 +176,26 @@ def start_spangate(
     name: str = "spangate",
     program: Sequence[str] = (),
     collector: int | None = None,
+    more: str = "",
 ) -> Proxy:
     """As in production: a team, a key, the line a call on; its output goes to a file. `program` runs it in its own way. With a
-    `collector` it tells all there is to tell: spans, log events and metrics to that port, a row a call to DuckDB."""
+    `collector` it tells all there is to tell: spans, log events and metrics to that port, a row a call to DuckDB. `more` is added to
+    its configuration."""
     port, key = free_port(), "sg-" + secrets.token_urlsafe(32)
     settings = folder / f"{name}.yaml"
     fingerprint = hashlib.sha256(key.encode()).hexdigest()
     written = SPANGATE.format(port=port, mock=mock, model=MODEL, hash=fingerprint, max_bodies=max_bodies)
     written += ALONE if collector is None else EVERYTHING.format(collector=collector)
+    written += more
     settings.write_text(written, "utf-8")
     environment = {word: value for word, value in os.environ.items() if not word.startswith(("OPENAI_", "OTEL_", "SPANGATE_", "PYTHON"))}
     command = [*(program or [find_spangate()]), "serve", "-c", str(settings)]
     process = Process(command, folder, name, cpu=cpu, environment=environment)
     process.wait_until_it_listens(port)
-    return Proxy("spangate" if collector is None else "everything", port, key, process)
+    return Proxy(name, port, key, process)
+
+
+def rules(*, of_provider: bool = False, valkey: int | None = None) -> str:
+    """Three budgets and two limits that never refuse; `of_provider`: and one of the provider's. Kept on the Valkey at that port, if any."""
+    written = RULES.format(more=OF_PROVIDER if of_provider else "")
+    return written if valkey is None else written + SHARED.format(valkey=valkey)

@@ -9,9 +9,12 @@ from statistics import median
 
 from cases import Sample
 from memory import Held, Refusals
+from pace import PACE
+from trips import Trips
 
 Figure = Callable[[Sample], float]
 
+ADMISSION = 60.0  # microseconds of CPU that a call may take more, with three budgets and two limits, at the pace of PACE
 BASE_RSS = 90.0
 EVERYTHING_RSS = 150.0
 PER_BYTE_HELD = 2.2
@@ -58,6 +61,27 @@ class Run:
     def added(self, proxy: str, case: str, figure: Figure) -> float:
         """What a proxy adds to a direct connection."""
         return self.median(proxy, case, figure) - self.median("direct", case, figure)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The gateway without budgets and limits (spangate), with them (budgets), and with them on a Valkey (shared); and how often calls go
+    there, also where the provider has limits of its own."""
+
+    run: Run
+    trips: Trips
+    of_provider: Trips
+
+    @property
+    def microseconds(self) -> float:
+        """CPU that budgets and limits in memory add to a call. Differences within a round are free of what changes from one to the next."""
+        with_rules, without = (self.run.of(proxy, "steady16") for proxy in ("budgets", "spangate"))
+        return 1000 * median(ruled.cpu_per_1000 - bare.cpu_per_1000 for ruled, bare in zip(with_rules, without, strict=True))
+
+    @property
+    def pace(self) -> float:
+        """Microseconds that Python took for what takes it 54 where the goal was written."""
+        return 1e6 * median(sample.pace for sample in self.run.samples if sample.case == "steady16")
 
 
 def lines(run: Run) -> list[Line]:
@@ -137,4 +161,21 @@ def memory_lines(held: Held, refusals: Refusals) -> list[Line]:
         Line(f"{large}: memory at its highest", held.peak, "MiB", limit),
         Line(f"{large}: not answered", held.asked - held.answered, "", 0),
         Line(f"max_bodies with room for {seen.fit} of {seen.asked}: not as promised", 0 if seen.right else 1, "", 0),
+    ]
+
+
+def admission_lines(seen: Admission) -> list[Line]:
+    p50: Figure = lambda sample: sample.p50  # noqa: E731
+    own, on_valkey = "three budgets and two limits", "on a Valkey"
+    goal = ADMISSION * seen.pace / PACE / 1e6
+    added = [seen.run.median(proxy, "one", p50) - seen.run.median("spangate", "one", p50) for proxy in ("budgets", "shared")]
+    return [
+        Line(f"{own} add to the CPU of a short answer", seen.microseconds, "µs", round(goal, 1)),
+        Line("what takes Python 54 µs where that goal was 60 µs", seen.pace, "µs"),
+        Line(f"{own} add to its median latency, 1 connection", added[0], "ms"),
+        Line(f"{on_valkey}: {own} add to its median latency, 1 connection", added[1], "ms", 0.5),
+        Line(f"{on_valkey}: round trips before the provider is asked, at the most", seen.trips.before, "", 1),
+        Line(f"{on_valkey}: the same, with limits of the provider's own", seen.of_provider.before, "", 2),
+        Line(f"{on_valkey}: answers that waited for it", seen.trips.waited + seen.of_provider.waited, "", 0),
+        Line("with budgets and limits: answers that failed", sum(sample.failed for sample in seen.run.samples), "", 0),
     ]

@@ -53,8 +53,8 @@ class Labels(msgspec.Struct, frozen=True):
 
 class Call(msgspec.Struct, frozen=True):
     """`model` is the name asked for, `target` the one chosen. `purpose`: `main`, or what an agent or a policy asks it for on its own.
-    `deadline` is on the monotonic clock, `connect` in seconds. `rule`: of the policy that has the call just now, what its notes say of
-    where it stands in the configuration."""
+    `deadline`, and `begun`, by when the answer must have begun, are on the monotonic clock, `connect` in seconds. `rule`: of the policy
+    that has the call just now, what its notes say of where it stands in the configuration."""
 
     op: Op
     model: str
@@ -65,9 +65,11 @@ class Call(msgspec.Struct, frozen=True):
     target: Target | None = None
     purpose: Purpose = "main"
     deadline: float | None = None
+    begun: float | None = None
     connect: float = 5.0
     seen: Seen = msgspec.field(default_factory=Seen.open)
     meter: Any = None
+    turn: Any = None
     rule: Mapping[str, str] | None = None
 
     @property
@@ -84,7 +86,7 @@ class Call(msgspec.Struct, frozen=True):
     def to(self, target: Target) -> Call:
         return msgspec.structs.replace(self, target=target)
 
-    def within(self, *, connect: float, deadline: float) -> Call:
+    def within(self, *, connect: float, deadline: float, begun: float | None = None) -> Call:
         """The same under time limits. A deadline that it has already is never put off."""
         sooner = deadline if self.deadline is None else min(self.deadline, deadline)
-        return msgspec.structs.replace(self, connect=connect, deadline=sooner)
+        return msgspec.structs.replace(self, connect=connect, deadline=sooner, begun=begun)

@@ -125,6 +125,15 @@ class UpstreamError(ProviderFault):
         self.retryable = retryable
 
 
+def may_have_worked(fault: ProviderFault) -> bool:
+    """Whether a provider that failed so may have used tokens: not if it was never asked, or answered with an error."""
+    if isinstance(fault, UpstreamUnreachable):
+        return False
+    if isinstance(fault, UpstreamTimeout):
+        return fault.limit != "connect"
+    return not isinstance(fault, UpstreamError)
+
+
 def model_not_found(asked: str, allowed: Iterable[str], *, call: bool = False) -> Refused:
     """One answer for a model that doesn't exist and one that this caller may not use, so that neither can be told apart. `call`: the
     caller may use it otherwise, and `allowed` are those for this call."""

@@ -25,6 +25,10 @@ class Notes(msgspec.Struct):
 
     def add(self, name: str, /, **figures: Any) -> None:
         """Tell that `name` happened. Figures are plain JSON values, never content."""
+        self.tell(name, figures)
+
+    def tell(self, name: str, figures: dict[str, Any]) -> None:
+        """`add`, of figures that stand in a dict already, which is the note's from now on: a copy costs more than all else of it."""
         self._notes.append(Note(name, figures))
 
     def named(self, name: str) -> list[Note]:
@@ -45,5 +49,5 @@ class _Signed(Notes, kw_only=True):
     real: Notes
     rule: Mapping[str, Any]
 
-    def add(self, name: str, /, **figures: Any) -> None:
-        self.real.add(name, **({**figures, **self.rule} if "rule" not in figures else figures))
+    def tell(self, name: str, figures: dict[str, Any]) -> None:
+        self.real.tell(name, {**figures, **self.rule} if "rule" not in figures else figures)

@@ -83,6 +83,9 @@ class Answer(Part):
     """The pause between two pieces."""
     first: Duration = 0.0
     """The pause before the first piece."""
+    headers: dict[str, str] = {}
+    """Headers of the answer, such as those in which providers tell their limits (`x-ratelimit-remaining-requests`, …). The gateway goes
+    by them; to callers none goes on."""
 
     @property
     def echoes(self) -> bool:
@@ -110,7 +113,7 @@ class Refusal(Part):
     status: Annotated[int, Field(ge=400, le=599)]
     """The HTTP status."""
     headers: dict[str, str] = {}
-    """Headers of the answer; as from any provider, `retry-after` and `retry-after-ms` alone go on."""
+    """Headers of the answer, which the gateway goes by; as from any provider, `retry-after` and `retry-after-ms` alone go on."""
     message: str | None = None
     """What the error says."""
     type: str | None = None

@@ -29,6 +29,7 @@ __all__ = ["AnyRule", "Chooser", "Rule", "Script", "ScriptMistakes"]
 
 Chooser = Callable[[Call], Rule | None]
 AnyRule = Rule | Mapping[str, Any] | Chooser
+OnHead = Callable[[int, Mapping[str, str]], None]
 
 ECHO = Rule()
 LATE = 0.05  # seconds that a late usage chunk waits
@@ -36,6 +37,10 @@ MOST_CHOICES, MOST_INPUTS = 128, 2048  # as OpenAI takes: what multiplies an ans
 MOST_WRITTEN = 16 << 20  # bytes of a script's file
 MOST_SAID = 64 << 20  # characters of all choices together
 _PASSED_HEADERS = ("retry-after", "retry-after-ms")
+
+
+def _nobody(status: int, headers: Mapping[str, str]) -> None:
+    """Who is told of heads where nobody asks."""
 
 
 class Script:
@@ -114,8 +119,11 @@ class Script:
             return rule
         return ECHO
 
-    def answer(self, call: Call, *, provider: str = "", serial: int = 1, created: int = 0) -> AsyncGenerator[Event, None]:
-        """The events of the answer to `call`. `serial` makes its id, `created` is its time in seconds.
+    def answer(
+        self, call: Call, *, provider: str = "", serial: int = 1, created: int = 0, head: OnHead = _nobody
+    ) -> AsyncGenerator[Event, None]:
+        """The events of the answer to `call`. `serial` makes its id, `created` is its time in seconds. `head` is told its status and
+        headers.
 
         Raises:
             ProviderFault: at the first pull or later, where the rule says so.
@@ -124,8 +132,8 @@ class Script:
         rule = _beyond(call, asked) or self._match(call, asked)
         speech = Speech.of(rule, call, asked, serial=serial, created=created)
         if call.head.stream and call.op != "embeddings":
-            return _stream(rule, speech, provider)
-        return _whole(rule, speech, call, provider)
+            return _stream(rule, speech, provider, head)
+        return _whole(rule, speech, call, provider, head)
 
 
 def _beyond(call: Call, asked: Asked) -> Rule | None:
@@ -139,8 +147,8 @@ def _beyond(call: Call, asked: Asked) -> Rule | None:
     return None
 
 
-async def _stream(rule: Rule, speech: Speech, provider: str) -> AsyncGenerator[Event, None]:
-    _fail_at_once(rule)
+async def _stream(rule: Rule, speech: Speech, provider: str, head: OnHead) -> AsyncGenerator[Event, None]:
+    _begin(rule, head)
     opened = Opened(speech.envelope.model, provider, envelope=speech.envelope)
     answer, last = rule.answer, _last(rule)
     said = 0
@@ -164,8 +172,8 @@ async def _stream(rule: Rule, speech: Speech, provider: str) -> AsyncGenerator[E
     yield _closed(rule, speech, sse.DONE)
 
 
-async def _whole(rule: Rule, speech: Speech, call: Call, provider: str) -> AsyncGenerator[Event, None]:
-    _fail_at_once(rule)
+async def _whole(rule: Rule, speech: Speech, call: Call, provider: str, head: OnHead) -> AsyncGenerator[Event, None]:
+    _begin(rule, head)
     answer = rule.answer
     if answer.every or answer.first:
         await _pause(answer.first + answer.every * max(sum(1 for _ in speech.content()) - 1, 0))
@@ -202,10 +210,13 @@ def _last(rule: Rule) -> int | None:
     return fault.reset_after if isinstance(fault, Reset) else fault.stall_after if isinstance(fault, Stall) else None
 
 
-def _fail_at_once(rule: Rule) -> None:
+def _begin(rule: Rule, head: OnHead) -> None:
+    """Tell of the head, and fail where nothing comes after it."""
     fault = rule.fault
     if isinstance(fault, Refusal):
+        head(fault.status, fault.headers)
         raise refusal(fault)
+    head(200, rule.answer.headers)
     if fault == "error_in_200":
         raise UpstreamError("The script answers with an error.", kind="server_error")
     if fault == "empty":

@@ -43,6 +43,7 @@ class Attempt(msgspec.Struct):
     `port` are where it lives, `url` what was asked there. `request` holds the few parameters of the request that telemetry names, by
     their name in the body. `answer_bytes`: bytes of what the answer says, without the JSON around it, where the provider doesn't tell
     all that it used, and `content_deltas` how many events of a stream said any of it; `deltas` are pieces as they came from the network.
+    `usage` is what the provider told, `billed` what counts in the end: that, or as much of it as there is and an estimate of the rest.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Attempt(msgspec.Struct):
     outcome: AttemptOutcome | None = None
     error_type: str = ""
     usage: Usage | None = None
+    billed: Usage | None = None
     upstream_request_id: str = ""
     op: str = ""
     stream: bool = False

@@ -5,11 +5,14 @@ Providers differ and lie; whatever has the wrong type is as good as absent, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from .events import Usage
 
+NOTHING = Usage(source="none")
 MOST_TOKENS = 2**31  # of one answer: no figure beyond is believed
 
 
@@ -40,6 +43,22 @@ def usage_of(value: Any) -> Usage | None:
         reasoning=min(_count(output_details.get("reasoning_tokens")) or 0, tokens_out),
         unknown=unknown,
     )
+
+
+def billed(usage: Usage | None, asked: Callable[[], int], said: Callable[[], int], *, worked: bool, vectors: bool = False) -> Usage:
+    """What an attempt counts for: what its provider told, as far as that can be; the rest as it was `asked` and `said`, and flagged.
+    NOTHING where none was told and the provider hasn't `worked`. `vectors`: the answer has no tokens."""
+    if usage is not None and not usage.unknown and max(usage.input, usage.output) <= MOST_TOKENS:
+        return usage
+    if usage is None:
+        return Usage(asked(), 0 if vectors else said(), source="estimated") if worked else NOTHING
+    if usage.unknown == "output" and vectors:
+        return replace(usage, input=believed(usage.input), unknown="")
+    input = asked() if usage.unknown == "input" else believed(usage.input)
+    output = said() if usage.unknown == "output" else believed(usage.output)
+    cached = min(usage.cached, input)
+    details = {"cached": cached, "cache_write": min(usage.cache_write, input - cached), "reasoning": min(usage.reasoning, output)}
+    return replace(usage, input=input, output=output, **details, source="estimated", unknown="")
 
 
 def believed(tokens: int) -> int:

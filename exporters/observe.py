@@ -5,16 +5,18 @@ request to a provider. They write into the call's Seen; no policy knows of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..call import seen as record
 from ..call.call import Call
 from ..call.chain import Next, pulling
-from ..call.errors import ProviderFault, SpangateError, UpstreamError
+from ..call.errors import ProviderFault, SpangateError, UpstreamError, may_have_worked
 from ..call.events import Closed, Delta, Event, Opened
 from ..call.seen import Place
+from ..call.spoken import Sample, tokens_of
+from ..call.usage import billed
 from . import semconv
 from .said import Said
 
@@ -27,6 +29,19 @@ PARAMETERS = frozenset(
 )  # fmt: skip
 NOWHERE = Place()
 SMALL = 256  # bytes of one: longer is a schema, not a parameter
+
+
+class Counting(Protocol):
+    """Whoever counts tokens of which a provider doesn't tell. What ends may not wait for it, so that it answers at once."""
+
+    async def prepare(self, call: Call) -> None:
+        """An answer has ended so, and may wait a moment until this can be counted."""
+
+    def asked(self, call: Call) -> int:
+        """Tokens of a request."""
+
+    def said(self, model: str, samples: Sequence[Sample]) -> int | None:
+        """Tokens of an answer; None: by rule of thumb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +64,13 @@ class Around:
 class Attempt:
     """One request sent upstream, however it ends: an attempt of the call's Seen. `place` is the provider's; `detailed`: the request's
     parameters are kept too, for those who tell of them. `opening` hears of the call, and of what it holds, before its first request goes
-    out.
+    out. Without `counting` what isn't told is estimated by rule of thumb.
     """
 
     place: Place = NOWHERE
     detailed: bool = False
     opening: Callable[[record.Seen, Mapping[str, Any] | None], None] | None = None
+    counting: Counting | None = None
 
     async def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
         seen, target = call.seen, call.target
@@ -62,7 +78,8 @@ class Attempt:
         attempt = seen.attempt(target.provider, target.model)
         seen.provider, seen.target_model = target.provider, target.model
         self._describe(attempt, call)
-        said = Said()
+        said = Said(several=call.head.n > 1)
+        worked = True
         if self.opening is not None and attempt.number == 1:
             self.opening(seen, None if call.meter is None else call.meter.holds)
         try:
@@ -75,21 +92,39 @@ class Attempt:
                         answered(attempt, event, seen)
                     else:
                         attempt.usage, attempt.finish, attempt.outcome = event.usage, event.finish, "success"
+                        if self.counting is not None and (event.usage is None or event.usage.unknown):
+                            await self.counting.prepare(call)
                     yield event
         except ProviderFault as fault:
             failed(attempt, fault)
+            worked = may_have_worked(fault)
             raise
         except asyncio.CancelledError as cancelled:
             for reason in cancelled.args:  # a time limit of ours says why; a caller who left says nothing
                 if isinstance(reason, ProviderFault):
                     failed(attempt, reason)
+                    worked = may_have_worked(reason)
             raise
         finally:
             attempt.ended = seen.clock.mono()
-            if attempt.usage is None or attempt.usage.unknown:
-                attempt.answer_bytes, attempt.content_deltas = said.total()
             if attempt.outcome is None:
                 attempt.outcome = "cancelled"
+            self._bill(attempt, call, said, worked=worked or attempt.deltas > 0)
+
+    def _bill(self, attempt: record.Attempt, call: Call, said: Said, *, worked: bool) -> None:
+        """What counts, of spend and of rows alike."""
+        if attempt.usage is None or attempt.usage.unknown:
+            attempt.answer_bytes, attempt.content_deltas = said.total()
+        counting = self.counting
+
+        def asked() -> int:
+            return tokens_of(call.seen.request_bytes) if counting is None else counting.asked(call)
+
+        def answered() -> int:
+            counted = counting.said(attempt.target_model, said.samples) if counting is not None else None
+            return tokens_of(attempt.answer_bytes, attempt.content_deltas) if counted is None else max(counted, attempt.content_deltas)
+
+        attempt.billed = billed(attempt.usage, asked, answered, worked=worked, vectors=call.op == "embeddings")
 
     def _describe(self, attempt: record.Attempt, call: Call) -> None:
         place = self.place

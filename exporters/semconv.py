@@ -196,6 +196,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "model_not_found": "forbidden_model",
     "tool_not_allowed": "policy_denied",
     "operation_not_allowed": "policy_denied",
+    "stopped": "policy_denied",
     "content_blocked": "policy_denied",
     "budget_exceeded": "budget_exceeded",
     "rate_limit_exceeded": "rate_limited",

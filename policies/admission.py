@@ -18,7 +18,7 @@ from ..call.call import Call, Caller, Target
 from ..call.chain import Next, pulling
 from ..call.errors import SpangateError
 from ..call.events import Delta, Envelope, Event, Opened, Usage
-from ..call.spoken import BYTES_A_TOKEN, spoken_in, tokens_of
+from ..call.spoken import BYTES_A_TOKEN, Sample, measured, sampled, tokens_of, words_in
 from .bounds import STAGE, Bound, Place
 from .charge import Books, Charge, Entry, line
 from .content import after_look, unseen
@@ -27,6 +27,7 @@ from .ledger.ledger import StateUnavailable
 from .output_cap import HEADER, capped, over
 from .refusals import limit_headers
 from .reserving import Reserving
+from .tokens import SHORT
 from .wrap_up import wrapped_up
 
 MOST_CALLERS = 4096  # of whom it is known by heart which counters they have
@@ -89,7 +90,8 @@ class Admission:
         try:
             if entries:
                 await Reserving(self._books, charge).reserve(call, self._target_of(call))
-                call, next = self._judged(call, next, charge)
+                if charge.over:
+                    call, next = self._judged(call, next, charge)
                 call, headers = _capped(call, charge)
                 counting = _counting(call, charge)
             async with pulling(next(replace(call, meter=charge))) as events:
@@ -151,19 +153,21 @@ def _counting(call: Call, charge: Charge) -> Counting | None:
     if not watched or any(bound.capping for bound in watched):
         return None
     cap = call.head.output_cap
-    return Counting(charge) if cap is None or cap * call.head.n > charge.output else None
+    return Counting(call, charge) if cap is None or cap * call.head.n > charge.output else None
 
 
 class Counting:
     """How much a stream has said, as far as it matters: its text is looked for only where so many bytes could be more than is held."""
 
-    __slots__ = ("_bytes", "_charge", "_deltas", "_kept", "_on", "_size", "envelope")
+    __slots__ = ("_charge", "_counted", "_deltas", "_kept", "_model", "_on", "_several", "_size", "envelope")
 
-    def __init__(self, charge: Charge) -> None:
+    def __init__(self, call: Call, charge: Charge) -> None:
         self._charge = charge
+        self._model = charge.target.model if charge.target else call.model
+        self._several = call.head.n > 1
         self._kept: list[bytes] = []
         self._size = 0
-        self._bytes = self._deltas = 0
+        self._counted = self._deltas = 0
         self._on = False
         self.envelope: Envelope | None = None
 
@@ -179,8 +183,13 @@ class Counting:
         self._size += len(raw)
         if self._tokens * BYTES_A_TOKEN + self._size <= charge.output * BYTES_A_TOKEN:
             return True
-        text, deltas = spoken_in(b"".join(self._kept))
-        self._bytes += text
+        await charge.books.tokens.ready(self._model)
+        data = b"".join(self._kept)
+        words = words_in(data)
+        text, deltas = measured(words, data)
+        pieces = sampled(words, data, SHORT, several=self._several)
+        counted = charge.books.tokens.said(self._model, [Sample(pieces, text)])
+        self._counted += tokens_of(text) if counted is None else counted
         self._deltas += deltas
         self._kept, self._size = [], 0
         while self._tokens > charge.output:
@@ -193,12 +202,14 @@ class Counting:
 
     @property
     def _tokens(self) -> int:
-        return tokens_of(self._bytes, self._deltas)
+        return max(self._counted, self._deltas)
 
     @property
     def usage(self) -> Usage:
-        """What it has taken, as far as anybody knows."""
-        estimate = self._charge.estimate
+        """What it has taken: as it is settled, once that is known."""
+        estimate, attempts = self._charge.estimate, self._charge.seen.attempts
+        if attempts and (billed := attempts[-1].billed) is not None:
+            return billed
         return Usage(estimate.expected if estimate else 0, self._tokens, source="estimated")
 
 
@@ -212,6 +223,6 @@ def _limits(charge: Charge, books: Books) -> dict[str, str]:
     told = [
         (entry.bound, entry.standing)
         for entry in (*charge.entries, *charge.aside)
-        if entry.bound.kind == "rate_limit" and entry.standing is not None and not entry.bound.shadow
+        if entry.bound.header[0] and entry.standing is not None and not entry.bound.shadow
     ]
     return limit_headers(told, books.clock.wall()) if told else {}

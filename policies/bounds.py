@@ -67,13 +67,14 @@ class Weights(NamedTuple):
 
 
 class Place:
-    """A counter of a bound, and what is known to be left on it: as much as there was when somebody looked last. `beyond`: more was used
-    than its limit. `told`: what notes say of it."""
+    """A counter of a bound, and what is known to be left on it: as much as there was when somebody looked last. `claim`: what every call
+    asks of it, where that is the same for all. `beyond`: more was used than its limit. `told`: what notes say of it."""
 
-    __slots__ = ("beyond", "counter", "room", "told")
+    __slots__ = ("beyond", "claim", "counter", "room", "told")
 
-    def __init__(self, counter: Counter, room: int, told: dict[str, Any]) -> None:
+    def __init__(self, counter: Counter, room: int, told: dict[str, Any], claim: Claim | None) -> None:
         self.counter = counter
+        self.claim = claim
         self.told = told
         self.room = room
         self.beyond = False
@@ -81,9 +82,9 @@ class Place:
 
 class Bound(msgspec.Struct, kw_only=True, eq=False):
     """One limit of a rule. `name` is the rule's, `origin` the list it stands in, `rule` the place in the file, or the name where there is
-    none. `grace` is what may be had above the limit; `shadow`: it counts on a counter of its own, and stops nobody. `capping`: the answers
-    of calls are capped at what is held for them; `by_tokens`: tokens matter to it; `by_caller`: who calls says all about whether and where
-    a call counts."""
+    none. `grace` is what may be had above the limit, `whole` both; `shadow`: it counts on a counter of its own, and stops nobody.
+    `capping`: the answers of calls are capped at what is held for them; `by_tokens`: tokens matter to it; `by_caller`: who calls says all
+    about whether and where a call counts."""
 
     kind: Kind
     name: str
@@ -95,6 +96,7 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
     limit: int
     scope: Callable[[Call], str | None]
     grace: int = 0
+    whole: int = 0
     weights: Weights | None = None
     exceeded: Exceeded = "refuse"
     on_state_error: StateError = "refuse"
@@ -123,6 +125,7 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
             self.most = (max(weights[:3]), max(weights[3:]))
         self.full = "skip" if self.shadow else "count" if self.exceeded == "warn" else "refuse"
         self.grace = 0 if self.shadow else self.grace
+        self.whole = min(self.limit + self.grace, MOST)
         alone = self.models == ("*",) and self.applies is None
         self.by_caller = alone and self.per in ("organisation", "team", "key", "user")
         self.by_tokens = self.weights is not None or self.unit == "usd"
@@ -154,7 +157,8 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
                 "unit": self.unit,
                 "window": self.window.text,
             }
-            found = self.places[home, scope] = Place(counter, self.limit, told | {"mode": SHADOW} if self.shadow else told)
+            told |= {"mode": SHADOW} if self.shadow else {}
+            found = self.places[home, scope] = Place(counter, self.limit, told, None if self.by_tokens else self.claim(counter, NANO))
         return found
 
     def amount(self, need: Need) -> int:
@@ -259,5 +263,4 @@ def applies_of(kind: Kind, terms: Terms) -> Applies | None:
 
 def plain(amount: int) -> int | float:
     """An amount as JSON tells it."""
-    whole, rest = divmod(amount, NANO)
-    return amount / NANO if rest else whole
+    return amount / NANO if amount % NANO else amount // NANO

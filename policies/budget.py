@@ -107,7 +107,7 @@ class Budget(BaseModel):
     unpriced: Literal["refuse", "warn"] = "refuse"
     """In US dollars: what happens where nobody knows the price of a model. `warn` lets the call go, and counts nothing."""
     on_state_error: Literal["refuse", "allow"] = "refuse"
-    """What happens while the counters can't be reached."""
+    """What happens while the counters can't be reached: calls are refused, or let go, and what they use is counted afterwards."""
     models: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
     """The models that it is about, as they are asked for: exact names, or with `*`."""
     downgrade_to: str | None = None

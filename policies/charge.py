@@ -7,23 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from ..call.call import Call, Target
 from ..call.clock import SYSTEM, Clock
 from ..call.events import Usage
 from ..call.seen import Seen
-from ..call.spoken import tokens_of
-from ..call.usage import MOST_TOKENS, believed
 from .bounds import SHADOW, Bound, Need, Place, Price, Pricing, plain
 from .content import look_at
-from .ledger.ledger import NANO, Answer, Hold, Ledger, Standing, StateUnavailable
+from .ledger.ledger import NANO, Answer, Claim, Hold, Ledger, Standing, StateUnavailable
 from .ledger.memory import MemoryLedger
 from .ledger.waiting import Waiting
 from .refusals import refused, unpriced, when
 from .thresholds import Crossings, Webhooks
 from .tokens import Estimate, Tokens
+from .turns import Heard
 
+NO_NEED = Need(0, 0)
 NOBODY_KNOWS: Pricing = lambda _: None  # noqa: E731
 
 
@@ -34,6 +37,7 @@ class Books:
 
     ledger: Ledger
     waiting: Waiting
+    waiting_locally: Waiting
     tokens: Tokens = field(default_factory=Tokens)
     pricing: Pricing = NOBODY_KNOWS
     clock: Clock = SYSTEM
@@ -42,33 +46,35 @@ class Books:
     webhooks: Webhooks | None = None
     opened: Callable[[Seen, Mapping[str, Any]], None] | None = None
     trouble: Callable[[], str] | None = None
+    heard: Heard = field(default_factory=Heard)
 
 
 def books_of(ledger: Ledger, **more: Any) -> Books:
-    """Books on that ledger."""
-    return Books(ledger, Waiting(ledger), **more)
+    """Books on that ledger. Who has it alone need not ask who tells of a threshold."""
+    first = None if isinstance(ledger, MemoryLedger) else ledger.first
+    crossings = Crossings(first, clock=more.get("clock", SYSTEM))
+    local = more.get("local") or MemoryLedger(clock=more.get("clock", SYSTEM))
+    return Books(ledger, Waiting(ledger), Waiting(local), **{"crossings": crossings, "local": local, **more})
 
 
-class Entry:
+class Entry(msgspec.Struct, eq=False, gc=False):
     """A call's part in one counter: what is held, what is used by now, and how the counter stood when that was held."""
 
-    __slots__ = ("bound", "held", "place", "standing", "used")
-
-    def __init__(self, bound: Bound, place: Place) -> None:
-        self.bound = bound
-        self.place = place
-        self.held = 0
-        self.used = 0
-        self.standing: Standing | None = None
+    bound: Bound
+    place: Place
+    held: int = 0
+    used: int = 0
+    standing: Standing | None = None
 
 
 class Charge:
-    """`call.meter`. `output` is how many tokens of output are held, of all choices together; `sent` how many attempts were made; `beside`
-    what the attempt under way holds on its provider's counters."""
+    """`call.meter`. `output` is how many tokens of output are held, of all choices together; `over` whether it was let in where there was
+    no room; `sent` how many attempts were made; `beside` what the attempt under way holds on its provider's counters. Of a call that was
+    let go while the counters couldn't be reached, `aside` is counted by this gateway alone (`local`), and `owed` told to them later."""
 
     __slots__ = (
-        "aside", "beside", "books", "entries", "estimate", "estimated", "hold", "in_dollars", "local", "need", "notes", "output",
-        "reserved_at", "seen", "sent", "settled", "target",
+        "aside", "beside", "books", "entries", "estimate", "estimated", "hold", "in_dollars", "local", "need", "notes", "output", "over",
+        "owed", "reserved_at", "seen", "sent", "settled", "target",
     )  # fmt: skip
 
     def __init__(self, books: Books, call: Call, entries: list[Entry], *, in_dollars: bool = True) -> None:
@@ -81,26 +87,34 @@ class Charge:
         self.local: Hold | None = None
         self.entries = entries
         self.aside: list[Entry] = []
+        self.owed: list[Entry] = []
         self.estimate: Estimate | None = None
-        self.need = Need(0, 0)
+        self.need = NO_NEED
         self.output = 0
+        self.over = False
         self.target: Target | None = None
         self.sent = 0
         self.estimated = False
         self.settled = False
         self.reserved_at = books.clock.mono()
 
-    def held_for(self, need: Need, answer: Answer, entries: list[Entry], target: Target | None) -> None:
-        """It is reserved: these entries hold what the need claims. What shadow rules had no room for is held by nobody."""
+    def held_for(self, need: Need, answer: Answer, claims: Sequence[Claim], entries: list[Entry], target: Target | None) -> None:
+        """It is reserved: these entries hold what they claimed, without what was left out. What shadow rules had no room for is held by
+        nobody."""
         kept = []
-        for entry, standing in zip(entries, answer.standings, strict=True):
+        for entry, claim, standing in zip(entries, claims, answer.standings, strict=True):
             entry.standing, bound = standing, entry.bound
-            entry.place.room = standing.remaining
-            if bound.shadow and standing.over:
-                self.notes.add(f"{bound.kind}.refused", **line(bound, standing))
-                continue
-            entry.held = bound.amount(need)
+            if bound.kind == "budget":
+                entry.place.room = standing.remaining
+            if standing.over:
+                if bound.shadow:
+                    self.notes.add(f"{bound.kind}.refused", **line(bound, standing))
+                    continue
+                self.over = True
+            entry.held = claim.without(answer.left_out) if answer.left_out else claim.amount
             kept.append(entry)
+            if bound.thresholds is not None and self.books.crossings.shared:  # what others have used: asked about now, it is noted in time
+                look(self.books, bound, standing, self.notes, used=standing.used)
         self.entries, self.need, self.output, self.target = kept, need, need.output, target
 
     async def look_again(self) -> None:
@@ -144,41 +158,18 @@ class Charge:
             raise refused(entry.bound, standing, self.books.clock.wall(), target=True)
         self.need = need
 
-    def after(self, call: Call, usage: Usage | None, *, said: int, deltas: int = 0, reached: bool, cut: bool) -> Usage | None:
-        """It has ended, and used so much: what the provider says, or if it says nothing and was `reached`, what is likely of `said` bytes
-        in so many `deltas`. What is counted; None: nothing."""
-        usage = self._believed(call, usage, tokens_of(said, deltas), reached=reached)
-        if usage is None:
+    def after(self, call: Call, billed: Usage | None, *, cut: bool) -> Usage | None:
+        """It has ended, and counts for so much. What is counted; None: nothing."""
+        if billed is None or billed.source == "none":
             return None
+        self.estimated = self.estimated or billed.source == "estimated"
         price = self.price_of(call)
-        for entry in (*self.entries, *self.aside):
+        for entry in (*self.entries, *self.aside, *self.owed):
             if entry.bound.by_tokens:
-                entry.used += entry.bound.used(usage, price)
-        if usage.source == "provider" and self.books.tokens.due():
-            self.books.tokens.learn(call, usage, self.estimate if call.purpose == "main" else None, cut=cut)
-        return usage
-
-    def _believed(self, call: Call, usage: Usage | None, tokens: int, *, reached: bool) -> Usage | None:
-        if usage is not None and not usage.unknown and max(usage.input, usage.output) <= MOST_TOKENS:
-            return usage
-        if usage is None and not reached:
-            return None
-        self.estimated = True
-        asked = self._expected(call)
-        answered = 0 if call.op == "embeddings" else tokens
-        if usage is None:
-            return Usage(asked, answered, source="estimated")
-        if usage.unknown == "input":
-            return Usage(asked, believed(usage.output), source="estimated")
-        if usage.unknown == "output" and call.op == "embeddings":
-            return Usage(usage.input, 0)
-        output = answered if usage.unknown == "output" else believed(usage.output)
-        return Usage(believed(usage.input), output, source="estimated")
-
-    def _expected(self, call: Call) -> int:
-        if self.estimate is None:
-            self.estimate = self.books.tokens.input(call)
-        return self.estimate.expected
+                entry.used += entry.bound.used(billed, price)
+        if billed.source == "provider" and self.books.tokens.due(self.books.clock.mono()):
+            self.books.tokens.learn(call, billed, self.estimate if call.purpose == "main" else None, cut=cut)
+        return billed
 
     def price_of(self, call: Call) -> Price | None:
         """Of the target that is asked; None where it doesn't matter."""
@@ -267,14 +258,17 @@ class Charge:
         if self.settled:
             return
         self.settled = True
-        self.hold.settle(self._actual(self.entries))
+        actual = self._actual(self.entries)
+        if self.owed:
+            actual |= self._actual(self.owed) | {entry.bound.counter_name: 0 for entry in self.aside}
+        self.hold.settle(actual)
         if self.local is not None:
             self.local.settle(self._actual(self.aside))
         for entry in self.entries:
             if entry.bound.kind == "budget" and entry.standing is not None:
                 self.tell(entry, entry.standing)
 
-    def _actual(self, entries: Sequence[Entry]) -> Mapping[str, int]:
+    def _actual(self, entries: Sequence[Entry]) -> dict[str, int]:
         """What to settle by a counter's name. Requests were used if any was sent, and of a limit in any case."""
         found = {}
         for entry in entries:
@@ -301,9 +295,9 @@ class Charge:
         }
         if self.estimated:
             figures["estimated"] = True
-        if (overshoot := self._overshoot(entry)) > 0:
+        if (used > entry.held or entry.place.beyond) and (overshoot := self._overshoot(entry)) > 0:
             figures["overshoot"] = plain(overshoot)
-        self.notes.add("budget.settled", **figures)
+        self.notes.tell("budget.settled", figures)
         if bound.thresholds is not None:
             look(self.books, bound, standing, self.notes, used=standing.used + used)
 
@@ -311,12 +305,11 @@ class Charge:
         """How much further beyond its limit the counter went with this call. As long as nobody uses more than they hold, none goes beyond
         any; so it is looked for after somebody did, until there is room again."""
         bound, place = entry.bound, entry.place
-        excess = entry.used - entry.held
-        if bound.full != "refuse" or (excess <= 0 and not place.beyond):
+        if bound.full != "refuse":
             return 0
         ledger = self.books.ledger
         if not isinstance(ledger, MemoryLedger):
-            return max(0, excess - place.room)
+            return max(0, entry.used - entry.held - place.room)
         [now] = ledger.standings([bound.claim(place.counter, 0)], ledger.now())
         beyond = now.used - bound.limit - bound.grace
         place.beyond = beyond > 0
@@ -324,14 +317,19 @@ class Charge:
 
 
 def look(books: Books, bound: Bound, standing: Standing, notes: Any, *, used: int, was_refused: bool = False) -> None:
-    """Tell of a threshold, if one is reached that wasn't told of before in this window."""
-    reached = books.crossings.look(bound.thresholds, standing, used, refused=was_refused)
-    if reached is None:
-        return
-    told = line(bound, standing) | {"used": plain(used), "threshold": float(reached)}
-    notes.add("budget.threshold", **told)
+    """Tell of a threshold, if one is reached that wasn't told of before in this window; and note what was kept for the next call."""
+    crossings, counter = books.crossings, standing.counter
+    reached = crossings.look(bound.thresholds, standing, used, refused=was_refused)
+    if reached is not None:
+        told = line(bound, standing) | {"used": plain(used), "threshold": float(reached)}
+        crossings.tell(counter, reached, told, partial(_post, books, bound, counter.home, told))
+    for note in crossings.notes(counter):
+        notes.add("budget.threshold", **note)
+
+
+def _post(books: Books, bound: Bound, organisation: str, told: Mapping[str, Any]) -> None:
     if books.webhooks is not None and not bound.shadow:
-        books.webhooks.tell(bound.thresholds, {"event": "budget.threshold", "organisation": standing.counter.home, **told})
+        books.webhooks.tell(bound.thresholds, {"event": "budget.threshold", "organisation": organisation, **told})
 
 
 def line(bound: Bound, standing: Standing) -> dict[str, Any]:

@@ -54,7 +54,7 @@ MORE = b"more"
 
 
 class Content(msgspec.Struct, frozen=True):
-    """`text`: bytes of it, with the JSON around it. `numbers`: bytes of token ids, where these were sent. `sound` and `files` are
+    """`text`: bytes of it, with the JSON around it. `numbers`: token ids, where these were sent. `sound` and `files` are
     bytes of base64. `more`: there may be images that were not counted, for there are so many."""
 
     text: int = 0
@@ -81,8 +81,7 @@ class Content(msgspec.Struct, frozen=True):
     def other_tokens(self, model: str) -> int:
         """What is no text, at its most."""
         images = sum([tokens_of(image, model) for image in self.images])
-        # An id and its comma are two bytes or more.
-        return images + ceil(self.numbers / 2) + ceil(self.sound / SOUND_BYTES_A_TOKEN) + ceil(self.files / FILE_BYTES_A_TOKEN)
+        return images + self.numbers + ceil(self.sound / SOUND_BYTES_A_TOKEN) + ceil(self.files / FILE_BYTES_A_TOKEN)
 
     def tokens(self, model: str) -> int:
         """All of it, by rule of thumb."""
@@ -121,7 +120,9 @@ async def look_at(call: Call) -> None:
 
 def unseen(call: Call) -> bool:
     """Whether a look would take long, for it is a long body, and nobody has had one."""
-    return _length(call.body) >= _LONG and call.body not in _remembered
+    body = call.body
+    short = body.raw is not None and len(body.raw) < _LONG  # as nearly all are: no need to add up its fields
+    return not short and _length(body) >= _LONG and body not in _remembered
 
 
 async def after_look(call: Call, layer: Policy, next: Next) -> AsyncIterator[Event]:
@@ -142,7 +143,7 @@ def _plain(body: Body, length: int) -> Content | None:
         if name not in _BEARING:
             continue
         raw = bytes(field)
-        if b";base64," in raw or b'"image' in raw or b'"input_audio"' in raw or (raw[:1] == b"[" and _NUMBERS.match(raw)):
+        if b";base64," in raw or b'"image' in raw or b'"input_audio"' in raw or (name != "messages" and _NUMBERS.match(raw)):
             return None
         if b"\\u00" in raw and any(escape in raw for escape in _HIDING):
             return None
@@ -169,7 +170,7 @@ def _looking(body: Body) -> Generator[None, None, Content]:
             continue
         raw = bytes(body.fields[name])
         if name in ("input", "prompt") and _NUMBERS.match(raw):
-            numbers += size
+            numbers += raw.count(b",") + 1
             continue
         text += size
         for found in _attached(raw) if name in _BEARING else ():

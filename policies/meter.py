@@ -11,12 +11,12 @@ from typing import ClassVar
 
 from ..call.call import Call
 from ..call.chain import Next, pulling
-from ..call.errors import ProviderFault, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from ..call.events import Closed, Delta, Event, Usage
-from .bounds import Bound, Price
+from ..call.events import Closed, Event, Usage
+from .bounds import Bound, Need, Price
 from .charge import Books, Charge, Entry, line
 from .ledger.ledger import Hold, StateUnavailable
 from .refusals import refused
+from .without_state import apart
 
 
 class Meter:
@@ -37,44 +37,33 @@ class Meter:
     async def _metered(self, call: Call, next: Next, charge: Charge) -> AsyncIterator[Event]:
         await charge.before(call)
         own = OfProvider(self._books, call, self._providers)
+        attempts, made = call.seen.attempts, len(call.seen.attempts)
         closed: Closed | None = None
-        fault: ProviderFault | None = None
-        deltas = 0
         try:
             if own.entries:
                 await own.reserve(call, charge)
             async with pulling(next(call)) as events:
                 async for event in events:
-                    if isinstance(event, Delta):
-                        deltas += 1
-                    elif isinstance(event, Closed):
+                    if isinstance(event, Closed):
                         closed = event
                     yield event
-        except ProviderFault as error:
-            fault = error
-            raise
         finally:
             if own.sent:
-                said, spoken = _said(call)
-                usage = charge.after(
-                    call,
-                    closed.usage if closed is not None else None,
-                    said=said,
-                    deltas=spoken,
-                    reached=fault is None or bool(deltas) or may_have_worked(fault),
-                    cut=closed is not None and closed.finish == "length",
-                )
+                billed = attempts[made].billed if len(attempts) > made else None
+                usage = charge.after(call, billed, cut=closed is not None and closed.finish == "length")
                 own.settle(usage, charge.price_of(call), charge)
 
 
 class OfProvider:
     """What one attempt holds on its provider's counters. `sent`: nothing there keeps it from being sent."""
 
-    __slots__ = ("_books", "_hold", "entries", "sent")
+    __slots__ = ("_aside", "_books", "_hold", "_local", "entries", "sent")
 
     def __init__(self, books: Books, call: Call, bounds: Sequence[Bound]) -> None:
         self._books = books
         self._hold: Hold | None = None
+        self._local: Hold | None = None
+        self._aside: Sequence[Entry] = ()
         self.entries = [Entry(bound, place) for bound in bounds if (place := bound.place(call)) is not None]
         self.sent = not self.entries
 
@@ -87,57 +76,58 @@ class OfProvider:
         need = await charge.need_of(call)
         hold = self._hold = self._books.ledger.hold(f"{call.id}/{charge.sent}")
         try:
-            answer = await hold.reserve([entry.bound.claim(entry.place.counter, entry.bound.amount(need)) for entry in self.entries])
-        except StateUnavailable:
-            hold.release()
-            self._hold = None
-            if any(entry.bound.on_state_error == "refuse" and not entry.bound.shadow for entry in self.entries):
-                raise
-            self.sent = True
-            return
+            try:
+                await self._held(hold, self.entries, need, call)
+            except StateUnavailable:
+                await self._without_state(hold, need, call)
         except BaseException:
             hold.release()
+            self._hold = None
             raise
+        charge.beside = self.entries
+        self.sent = True
+
+    async def _held(self, hold: Hold, entries: Sequence[Entry], need: Need, call: Call) -> None:
+        answer = await hold.reserve([entry.bound.claim(entry.place.counter, entry.bound.amount(need)) for entry in entries])
         if not answer.admitted:
             standing = answer.refused[0]
-            bound = next(entry.bound for entry in self.entries if entry.place.counter == standing.counter)
+            bound = next(entry.bound for entry in entries if entry.place.counter == standing.counter)
             call.notes.add(f"{bound.kind}.refused", **line(bound, standing))
             raise refused(bound, standing, self._books.clock.wall(), target=True)
-        for entry, standing in zip(self.entries, answer.standings, strict=True):
+        for entry, standing in zip(entries, answer.standings, strict=True):
             entry.standing, entry.held = standing, entry.bound.amount(need)
             if entry.bound.shadow and standing.over:
                 call.notes.add(f"{entry.bound.kind}.refused", **line(entry.bound, standing))
-        charge.beside = self.entries
-        self.sent = True
+
+    async def _without_state(self, hold: Hold, need: Need, call: Call) -> None:
+        local, owed = apart(self.entries, call.notes)
+        if local:
+            self._local = self._books.local.hold(hold.id)
+            await self._held(self._local, local, need, call)
+        self._aside, self.entries = local, owed
+        if not owed:
+            hold.release()
 
     def settle(self, usage: Usage | None, price: Price | None, charge: Charge) -> None:
         if self._hold is None:
             return
         charge.beside = ()
-        counted = {}
+        counted = self._counted(self.entries, usage, price)
+        self._hold.settle(counted | {entry.bound.counter_name: 0 for entry in self._aside})
+        if self._local is not None:
+            self._local.settle(self._counted(self._aside, usage, price))
         for entry in self.entries:
+            if entry.bound.kind == "budget" and entry.standing is not None and not (entry.bound.shadow and entry.standing.over):
+                charge.tell(entry, entry.standing)
+
+    def _counted(self, entries: Sequence[Entry], usage: Usage | None, price: Price | None) -> dict[str, int]:
+        """What to settle by a counter's name; of requests it is what was held."""
+        counted = {}
+        for entry in entries:
             bound = entry.bound
             if bound.by_tokens:
                 entry.used = 0 if usage is None else bound.used(usage, price)
                 counted[bound.counter_name] = entry.used
             else:
                 entry.used = entry.held
-        self._hold.settle(counted)
-        for entry in self.entries:
-            if entry.bound.kind == "budget" and entry.standing is not None and not (entry.bound.shadow and entry.standing.over):
-                charge.tell(entry, entry.standing)
-
-
-def may_have_worked(fault: ProviderFault) -> bool:
-    """Whether a provider that failed so may have used tokens: not if it was never asked, or answered with an error."""
-    if isinstance(fault, UpstreamUnreachable):
-        return False
-    if isinstance(fault, UpstreamTimeout):
-        return fault.limit != "connect"
-    return not isinstance(fault, UpstreamError)
-
-
-def _said(call: Call) -> tuple[int, int]:
-    """Bytes of text of the attempt that has ended, and the deltas that said it, where they were counted."""
-    attempts = call.seen.attempts
-    return (attempts[-1].answer_bytes, attempts[-1].content_deltas) if attempts else (0, 0)
+        return counted

@@ -18,7 +18,7 @@ _WORDS = {"weighted_tokens": "weighted tokens", "usd": "US dollars", "concurrent
 
 
 class TargetRefused(Refused):
-    """This target can't be had within a budget; another may."""
+    """This target can't be had, as no budget has room for it or it is stopped; another may."""
 
 
 def scope(bound: Bound, standing: Standing) -> str:
@@ -121,7 +121,7 @@ def limit_headers(told: Sequence[tuple[Bound, Standing]], now: int) -> dict[str,
     """Of the limits of requests and of tokens: the tightest as OpenAI tells it, all of them as lists (RFC 9651)."""
     headers: dict[str, str] = {}
     policies, lefts = [], []
-    tightest: dict[str, tuple[float, Standing, int]] = {}
+    tightest: dict[str, tuple[float, int, int, int]] = {}
     for bound, standing in told:
         name, policy = bound.header
         if not name:
@@ -132,12 +132,12 @@ def limit_headers(told: Sequence[tuple[Bound, Standing]], now: int) -> dict[str,
         lefts.append(f"{name};r={left // NANO};t={-(-rest // SECOND)}")
         share = left / limit if limit else -1.0
         if bound.unit not in tightest or share < tightest[bound.unit][0]:
-            tightest[bound.unit] = share, standing, rest
+            tightest[bound.unit] = share, limit // NANO, left // NANO, rest
     if not policies:
         return headers
-    for unit, (_, standing, rest) in tightest.items():
-        headers[f"x-ratelimit-limit-{unit}"] = str(standing.limit // NANO)
-        headers[f"x-ratelimit-remaining-{unit}"] = str(standing.remaining // NANO)
+    for unit, (_, limit, left, rest) in tightest.items():
+        headers[f"x-ratelimit-limit-{unit}"] = str(limit)
+        headers[f"x-ratelimit-remaining-{unit}"] = str(left)
         headers[f"x-ratelimit-reset-{unit}"] = duration(rest)
     headers["ratelimit-policy"], headers["ratelimit"] = ", ".join(policies), ", ".join(lefts)
     return headers

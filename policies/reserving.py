@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from ..call.call import Call, Target
 from .bounds import SHADOW, Bound, Need
 from .charge import Books, Charge, Entry, line, look
-from .ledger.ledger import Answer, Standing, StateUnavailable
+from .ledger.ledger import MOST, Answer, Claim, Full, Standing, StateUnavailable
 from .refusals import limit_headers, refused, unpriced
+from .without_state import apart
 
 LEAST = 16  # tokens: an answer that must be shorter is not worth having, unless the caller wants no more
 AMPLE = 16 * 1024  # tokens of an answer for which no cap was set, at the most,
@@ -36,18 +37,20 @@ class Reserving:
         entries = charge.entries
         try:
             if self._books.trouble is not None and (trouble := self._books.trouble()):
-                raise StateUnavailable(trouble)
+                self._check_kept(entries, trouble)
             need, least = self._need(call, target, entries)
             self._check_priced(call, target, need, entries)
-            while not (answer := await self._ask(entries, need)).admitted:
-                fit = self._fitting(answer, entries, need) // call.head.n * call.head.n
-                if call.op not in _CAPPED or not least <= fit < need.output:
-                    raise self._refusal(answer, entries)
-                need = need._replace(output=fit)
-            charge.held_for(need, answer, entries, target)
-        except StateUnavailable:
-            charge.hold.release()
-            await self._without_state(call, target)
+            claims, need, spare = self._claims(entries, need, least, call.head.n)
+            try:
+                answer = await self._ask(claims, entries, spare)
+            except StateUnavailable:
+                await self._without_state(call, target)
+                return
+            if not answer.admitted:
+                raise self._refusal(answer, entries)
+            if answer.left_out:
+                need = need._replace(output=need.output - answer.left_out * call.head.n)
+            charge.held_for(need, answer, claims, entries, target)
         except BaseException:
             charge.hold.release()
             raise
@@ -64,7 +67,7 @@ class Reserving:
         price = self._books.pricing(target) if target is not None and charge.in_dollars else None
         if call.op not in _CAPPED:
             return Need(estimate.upper, 0, price), 0
-        capping = any(entry.bound.capping for entry in by_tokens)
+        capping = [entry for entry in by_tokens if entry.bound.capping]
         if head.output_cap is not None and capping:
             return Need(estimate.upper, head.output_cap * head.n, price), min(LEAST, head.output_cap) * head.n
         usual = SPARE * tokens.output(call.caller.team, call.model)
@@ -73,22 +76,42 @@ class Reserving:
             return Need(estimate.upper, each * head.n, price), min(LEAST, each) * head.n
         need = Need(estimate.upper, usual * head.n, price)
         if capping:
-            rooms = [entry.bound.fits(need, entry.place.room // SHARE) for entry in by_tokens if entry.bound.capping]
+            rooms = [entry.bound.fits(need, entry.place.room // SHARE) for entry in capping]
             need = need._replace(output=max(need.output, min(min(rooms) // head.n, AMPLE) * head.n))
         return need, LEAST * head.n
 
-    def _fitting(self, answer: Answer, entries: Sequence[Entry], need: Need) -> int:
-        """How much output would have been admitted; below 0: none."""
-        found = need.output
-        for standing in answer.refused:
-            bound = _bound(entries, standing)
-            if not bound.by_tokens or bound.kind != "budget" or standing.limit <= 0:
-                return -1
-            found = min(found, bound.fits(need, bound.room(standing)))
-        return found
+    def _claims(self, entries: Sequence[Entry], need: Need, least: int, n: int) -> tuple[list[Claim], Need, int]:
+        """What is asked of each counter, for which need, and how many steps of it may be left out: one is a token of each choice. Only a
+        budget makes an answer shorter; of a limit that is full calls wait for better times."""
+        spare = (need.output - least) // n
+        lowest = Need(need.input, need.output - spare * n, need.price)
+        claims = []
+        for entry in entries:
+            bound, place = entry.bound, entry.place
+            if place.claim is not None:
+                claims.append(place.claim)
+                continue
+            amount, step = bound.amount(need), 0
+            full: Full = bound.full
+            if spare > 0:
+                if full == "refuse" and bound.kind == "budget":
+                    if amount <= bound.whole:
+                        full = "lower"
+                    elif least <= (fit := bound.fits(need, bound.whole) // n * n) < need.output:  # as much as all of it would do for
+                        return self._claims(entries, need._replace(output=fit), least, n)
+                step = max(0, amount - bound.amount(lowest)) // spare  # a price is rounded: no less is held than the answer costs
+            claims.append(Claim(place.counter, min(amount, MOST), bound.limit, bound.grace, full, step))
+        return claims, need, max(0, spare)
+
+    def _check_kept(self, entries: Sequence[Entry], trouble: str) -> None:
+        """
+        Raises:
+            StateUnavailable: what is used couldn't be kept through a crash, and a budget wants to be sure. Limits begin anew then anyway.
+        """
+        apart([entry for entry in entries if entry.bound.kind == "budget"], self._charge.notes)
 
     def _check_priced(self, call: Call, target: Target | None, need: Need, entries: Sequence[Entry]) -> None:
-        if need.price is not None or target is None:
+        if need.price is not None or target is None or not self._charge.in_dollars:
             return
         for entry in entries:
             bound = entry.bound
@@ -102,12 +125,15 @@ class Reserving:
 
     # ---- who says no
 
-    async def _ask(self, entries: Sequence[Entry], need: Need) -> Answer:
-        charge = self._charge
-        claims = [entry.bound.claim(entry.place.counter, entry.bound.amount(need)) for entry in entries]
+    async def _ask(self, claims: Sequence[Claim], entries: Sequence[Entry], spare: int = 0, *, local: bool = False) -> Answer:
+        charge, books = self._charge, self._books
         waits = {entry.bound.counter_name: entry.bound.wait for entry in entries if entry.bound.wait}
-        began = self._books.clock.mono() if waits else 0.0
-        answer = await self._books.waiting.reserve(charge.hold, claims, waits)
+        began = books.clock.mono() if waits else 0.0
+        if local:
+            charge.local = books.local.hold(charge.hold.id)
+            answer = await books.waiting_locally.reserve(charge.local, claims, waits)
+        else:
+            answer = await books.waiting.reserve(charge.hold, claims, waits, spare)
         if waits and (waited := self._books.clock.mono() - began) > 0.001:
             charge.notes.add("rate_limit.waited", seconds=round(waited, 6), admitted=answer.admitted)
         return answer
@@ -133,25 +159,19 @@ class Reserving:
             StateUnavailable: a rule wants to be sure.
         """
         charge = self._charge
-        entries = charge.entries
-        charge.entries = []
-        for entry in entries:
-            bound = entry.bound
-            charge.notes.add(f"{bound.kind}.state_unavailable", verdict="warn", rule=bound.rule, name=bound.name, then=bound.on_state_error)
-            if bound.on_state_error == "refuse" and not bound.shadow:
-                raise StateUnavailable("a budget or limit needs its counters")
-        aside = [entry for entry in entries if entry.bound.on_state_error == "local"]
-        if not aside:
-            return
-        need, _ = self._need(call, target, aside)
-        hold = self._books.local.hold(call.id)
-        answer = await hold.reserve([entry.bound.claim(entry.place.counter, entry.bound.amount(need)) for entry in aside])
-        if not answer.admitted:
-            raise self._refusal(answer, aside)
-        charge.local, charge.aside = hold, []
-        for entry, standing in zip(aside, answer.standings, strict=True):
-            entry.standing = standing
-            charge.aside.append(entry)
+        entries, charge.entries = charge.entries, []
+        local, owed = apart(entries, charge.notes)
+        if local:
+            need, _ = self._need(call, target, local)
+            claims = [entry.bound.claim(entry.place.counter, entry.bound.amount(need)) for entry in local]
+            answer = await self._ask(claims, local, local=True)
+            if not answer.admitted:
+                raise self._refusal(answer, local)
+            for entry, standing in zip(local, answer.standings, strict=True):
+                entry.standing = standing
+        charge.aside, charge.owed = local, owed
+        if not owed:
+            charge.hold.release()
 
 
 def _bound(entries: Sequence[Entry], standing: Standing) -> Bound:

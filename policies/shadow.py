@@ -33,7 +33,7 @@ class _Notes(Notes, kw_only=True):
 
     real: Notes
 
-    def add(self, name: str, /, **figures: Any) -> None:
+    def tell(self, name: str, figures: dict[str, Any]) -> None:
         figures.pop("action", None)
         self._notes.append(Note(name, figures))
         self.real.add(name, **figures, mode=MODE)

@@ -1,7 +1,8 @@
 """When somebody wants to hear of a budget: at which shares of it, and by which webhook.
 
-A threshold is told once a window: as a note on the call that crossed it, and as one signed request. Requests are sent by a task of their
-own, so that no call waits for them; a few wait in a queue, and what is more is dropped and counted.
+A threshold is told once a window: as a note on a call, and as one signed request. Requests are sent by a task of their own, so that no
+call waits for them; a few wait in a queue, and what is more is dropped and counted. Of several gateways with the same counters the one
+tells that asks them first; where they can't be asked, it is told rather than not.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hmac
 import json
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import Annotated, Any
@@ -23,11 +24,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 
 from ..call.amounts import Share
 from ..call.clock import SYSTEM, Clock
-from .ledger.ledger import Counter, Standing
+from .ledger.ledger import Counter, Standing, StateUnavailable
+from .windows import Rolling
 
 log = logging.getLogger("spangate.budget")
 
 REMEMBERED = 10_000  # counters of which it is known what was told
+ASKING = 100  # thresholds that the other gateways are asked about at once
 WAITING = 100  # requests
 TRIES = 3
 PAUSE = 1.0  # seconds before the second try, twice that before the third
@@ -35,6 +38,9 @@ SIGNATURE = "x-spangate-signature"
 
 Send = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
 """Posts a body to an address with headers; the status, or OSError where none came."""
+
+First = Callable[[Counter, Decimal, int | None], Awaitable[bool]]
+"""Whether this gateway is the first to tell of so much of a counter, in a window that ends then (UTC nanoseconds; None: never)."""
 
 
 def _address(value: str) -> str:
@@ -68,27 +74,83 @@ class Thresholds(BaseModel):
 
 
 class Crossings:
-    """Which thresholds were told of which counter, in the window that it is."""
+    """Which thresholds were told of which counter, in the window that it is. A rolling one is over when its length has passed since.
 
-    def __init__(self, remembered: int = REMEMBERED) -> None:
+    `first` is there where other gateways have the same counters. Its answer is waited for by a task, so a call that crosses a threshold may
+    have ended by then: the note is then kept for the next one.
+    """
+
+    def __init__(self, first: First | None = None, *, clock: Clock = SYSTEM, remembered: int = REMEMBERED) -> None:
+        self._first = first
+        self._now = clock.wall
         self._told: OrderedDict[Counter, tuple[int | None, Decimal]] = OrderedDict()
+        self._notes: OrderedDict[Counter, list[Mapping[str, Any]]] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._remembered = remembered
 
+    @property
+    def shared(self) -> bool:
+        return self._first is not None
+
     def look(self, thresholds: Thresholds, standing: Standing, used: int, *, refused: bool = False) -> Decimal | None:
-        """The highest threshold that is reached by now and was not told yet."""
-        limit = standing.limit
+        """The highest threshold that is reached by now and was not told yet: then it counts as told."""
+        limit, counter = standing.limit, standing.counter
         reached = [each for each in thresholds.at if (refused and each <= 1) or (limit > 0 and used >= each * limit)]
         if not reached:
             return None
-        highest, counter = max(reached), standing.counter
-        window, told = self._told.get(counter, (standing.resets_at, Decimal(-1)))
-        if window == standing.resets_at and highest <= told:
+        highest, window, now = max(reached), counter.window, self._now()
+        until, told = self._told.get(counter, (standing.resets_at, Decimal(-1)))
+        over = until is None or until <= now if isinstance(window, Rolling) else until != standing.resets_at
+        if highest <= told and not over:
             return None
-        self._told[counter] = (standing.resets_at, highest)
+        self.restore(counter, now + window.length if isinstance(window, Rolling) else standing.resets_at, highest)
+        return highest
+
+    def restore(self, counter: Counter, until: int | None, level: Decimal) -> None:
+        """So much was told of the counter in the window that ends then; of a rolling one when it may be told again."""
+        self._told[counter] = until, level
         self._told.move_to_end(counter)
         if len(self._told) > self._remembered:
             self._told.popitem(last=False)
-        return highest
+
+    def tell(self, counter: Counter, level: Decimal, note: Mapping[str, Any], and_then: Callable[[], None]) -> None:
+        """Keep the note for a call, `and_then` do that; if this gateway is the first to do so."""
+        if self._first is None or len(self._tasks) >= ASKING:
+            self._keep(counter, note)
+            and_then()
+            return
+        task = asyncio.get_running_loop().create_task(self._ask(self._first, counter, level, note, and_then), name="spangate.thresholds")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def notes(self, counter: Counter) -> Sequence[Mapping[str, Any]]:
+        """What is kept for the next call that concerns the counter."""
+        return self._notes.pop(counter, ()) if self._notes else ()
+
+    async def known(self) -> None:
+        """Wait until it is known who tells of what was asked about."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def aclose(self) -> None:
+        """What no call came for to note it on stands in the log."""
+        await self.known()
+        for notes in self._notes.values():
+            for note in notes:
+                log.warning("the budget %s of %s reached %s of its limit", note["name"], note["scope"], note["threshold"])
+        self._notes.clear()
+
+    async def _ask(self, first: First, counter: Counter, level: Decimal, note: Mapping[str, Any], and_then: Callable[[], None]) -> None:
+        with suppress(StateUnavailable):
+            if not await first(counter, level, self._told.get(counter, (None,))[0]):
+                return
+        self._keep(counter, note)
+        and_then()
+
+    def _keep(self, counter: Counter, note: Mapping[str, Any]) -> None:
+        self._notes.setdefault(counter, []).append(note)
+        if len(self._notes) > self._remembered:
+            self._notes.popitem(last=False)
 
 
 class Post(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ class TimeLimit(BaseModel):
             first=self.first if stream else self.total,
             silence=self.silence if stream else self.total,
         )
-        call = call.within(connect=self.connect, deadline=watch.deadline)
+        call = call.within(connect=self.connect, deadline=watch.deadline, begun=watch.begun)
         try:
             async with pulling(next(call)) as events:
                 watch.since = clock()  # the watchdog knows the task that it was made in
@@ -81,7 +81,7 @@ class Watchdog:
     `since` is when the inside began to be awaited, by `task`; 0 while the outside has its turn, which may take as long as it likes.
     """
 
-    __slots__ = ("_fault", "_loop", "_patience", "_silence", "_timer", "_total", "deadline", "limit", "since", "task")
+    __slots__ = ("_fault", "_loop", "_patience", "_silence", "_timer", "_total", "begun", "deadline", "limit", "since", "task")
 
     def __init__(self, *, total: float, first: float, silence: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -94,7 +94,8 @@ class Watchdog:
         self._fault: UpstreamTimeout | None = None
         now = self._loop.time()
         self.deadline = now + total
-        self._timer = self._loop.call_at(now + min(first, total), self._look)
+        self.begun = now + min(first, total)
+        self._timer = self._loop.call_at(self.begun, self._look)
 
     def go_on(self) -> None:
         """The answer has begun: from now on silence is what is watched for."""

@@ -5,27 +5,34 @@ providers report.
     hold(estimate.upper + tokens.output(team, model))
     tokens.learn(call, usage, estimate)    # once the provider has told
 
-`count` is exact where a vocabulary is to be had, and takes its time in a thread. One `Tokens` a process: what it learnt outlives a
-reload. It holds numbers alone, and not more of them than there is room for, whatever models are asked for.
+    tokens.asked(call), tokens.said(model, samples)    # or where the provider doesn't tell
+
+`count` is exact where a vocabulary is to be had, and takes its time in a thread. What an answer's end can't wait for is counted at once: a
+short text whole, of a long one samples. One `Tokens` a process: what it learnt outlives a reload. It holds numbers alone, and not more of
+them than there is room for, whatever models are asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from ..call.body import Body
 from ..call.call import Call
 from ..call.events import Usage
+from ..call.spoken import BYTES_A_TOKEN, Sample, pieces_of, text_of
+from ..call.spoken import tokens_of as spoken_tokens
 from .calibration import ROOM, Kept, Ratio, Usual
-from .content import content_of, look_at
+from .content import FIELDS, content_of, look_at, unseen
 from .counting import countable, counted
 from .vocabulary import Vocabulary, count, encoding_of
 
@@ -36,8 +43,12 @@ T = TypeVar("T")
 
 FEW = 8  # answers of a team and model from which on they say what is usual
 WARM = 256  # answers that are all learnt from
+PAUSE = 0.02  # seconds from one answer that is learnt from to the next, later: more of them make no figure better, and cost each call
 UNKNOWN_OUTPUT = 1024  # tokens of an answer of which nothing is known
 LONGEST_TEXT = 4 << 20  # characters that are counted
+SHORT = 4 << 10  # bytes that are counted at once, a short text whole, of a longer one so much: of some texts it takes a millisecond
+_BASE64 = re.compile(rb"[A-Za-z0-9+/=]+")
+PATIENCE = 1.0  # seconds that an answer waits for what it takes to count it
 MOST_WAITING = 64  # counts at once; who comes then is told nothing, and goes by the estimate
 
 
@@ -82,9 +93,12 @@ class Tokens:
         self._vocabulary = vocabulary or Vocabulary()
         self._ratios = Kept(partial(Ratio, 1.0, 1 / 8), room)
         self._usual = Kept(Usual, room)
+        self._counts: WeakKeyDictionary[Body, int] = WeakKeyDictionary()
+        self._loading: set[str] = set()
         self._thread: ThreadPoolExecutor | None = None
         self._waiting = 0
         self._answers = 0
+        self._learns_at = 0.0
         self._unknown = Ratio(1.0, 1 / 8)
         self.input_errors = Errors()
         self.output_errors = Errors()
@@ -94,7 +108,7 @@ class Tokens:
     def input(self, call: Call) -> Estimate:
         """What `call` will be, for its target if that is chosen, else by the name that was asked for."""
         content, ratio = content_of(call), self._ratio(call)
-        other = 0 if content.plain else content.other_tokens(call.target.model if call.target else call.model)
+        other = 0 if content.plain else content.other_tokens(_model(call))
         text = content.text_tokens
         plain = text if content.plain else 0
         return Estimate(expected=ceil(text * ratio.mean) + other, upper=ceil(text * max(ratio.upper, 1.0)) + other, text=plain)
@@ -114,11 +128,13 @@ class Tokens:
 
     # what was so
 
-    def due(self) -> bool:
-        """Whether to learn from the answer that came: from the first of all, later from one in four, since a figure that is good already
-        costs more than it gets better."""
+    def due(self, now: float) -> bool:
+        """Whether to learn from the answer that came now (in seconds): from the first of all, later from some each second."""
         self._answers += 1
-        return self._answers <= WARM or self._answers % 4 == 0
+        if self._answers > WARM and now < self._learns_at:
+            return False
+        self._learns_at = now + PAUSE
+        return True
 
     def learn(self, call: Call, usage: Usage, estimate: Estimate | None = None, *, cut: bool = False) -> Missed:
         """`usage` is what the provider told of `call`, which went to its target. `estimate`: what was held for it. `cut`: the answer ended
@@ -154,7 +170,7 @@ class Tokens:
         """The input of `call`, text and tools by the vocabulary of its model; None where it can't be counted: it is too long, too much
         of it waits already, or there is no vocabulary."""
         await look_at(call)
-        model = call.target.model if call.target else call.model
+        model = _model(call)
         found = await self._in_thread(partial(_counted, self._vocabulary, call.body, model))
         return None if found is None else found + content_of(call).other_tokens(model)
 
@@ -162,13 +178,71 @@ class Tokens:
         """A text alone, such as that of an answer."""
         return await self._in_thread(partial(_counted_text, self._vocabulary, text, model)) if len(text) <= LONGEST_TEXT else None
 
+    # what a provider didn't tell
+
+    async def ready(self, model: str) -> None:
+        """Have the vocabulary, if that takes no more than a moment."""
+        name = encoding_of(model)
+        if self._vocabulary.at_hand(name) is None and not self._vocabulary.can_not_be_had(name):
+            await _for_a_moment(self._in_thread(partial(self._vocabulary.load, name)))
+
+    async def prepare(self, call: Call) -> None:
+        """Have the vocabulary, and a long request counted whole, if that takes no more than a moment."""
+        await self.ready(_model(call))
+        if _length(call.body) > SHORT and call.body not in self._counts:
+            await _for_a_moment(self._remember(call))
+
+    async def _remember(self, call: Call) -> None:
+        if (found := await self.count(call)) is not None:
+            self._counts[call.body] = found
+
+    def asked(self, call: Call) -> int:
+        """The input of `call`, at once: its estimate, where it can't be counted."""
+        model, body = _model(call), call.body
+        known = self._counts.get(body)
+        if known is not None:
+            return known
+        encoding, length = self._at_hand(model), _length(body)
+        if encoding is not None and length <= SHORT:
+            return counted(body, partial(_count, encoding)) + content_of(call).other_tokens(model)
+        content = None if unseen(call) else content_of(call)
+        pieces = _pieces(body) if encoding is not None else []
+        texts = [piece for piece in pieces if not _BASE64.fullmatch(piece)]
+        if encoding is None or not texts:
+            return spoken_tokens(length) if content is None else self.input(call).expected
+        tokens, _ = _sampled(texts, encoding)
+        text = length * len(texts) / len(pieces) if content is None else content.text
+        return round(tokens * text / sum(map(len, texts))) + (0 if content is None else content.other_tokens(model))
+
+    def said(self, model: str, samples: Sequence[Sample]) -> int | None:
+        """A text, at once; None where it can't be counted."""
+        encoding = self._at_hand(model)
+        if encoding is None:
+            return None
+        while len(samples) > 1 and sum([len(piece) for sample in samples for piece in sample.pieces]) > SHORT:
+            samples = [_both(*samples[first : first + 2]) for first in range(0, len(samples), 2)]
+        found = [(sample.stands_for, *_sampled(sample.pieces, encoding)) for sample in samples]
+        return round(sum([text * tokens / size if size else text / BYTES_A_TOKEN for text, tokens, size in found]))
+
+    def _at_hand(self, model: str) -> Encoding | None:
+        """The vocabulary, if it is loaded; else it will be, for the next."""
+        name = encoding_of(model)
+        found = self._vocabulary.at_hand(name)
+        if found is None and not self._vocabulary.can_not_be_had(name) and name not in self._loading:
+            self._loading.add(name)
+            self._threads().submit(self._vocabulary.load, name)
+        return found
+
+    def _threads(self) -> ThreadPoolExecutor:
+        self._thread = self._thread or ThreadPoolExecutor(1, "tokens")
+        return self._thread
+
     async def _in_thread(self, work: Callable[[], T]) -> T | None:
         if self._waiting >= MOST_WAITING:
             return None
-        self._thread = self._thread or ThreadPoolExecutor(1, "tokens")
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await asyncio.get_running_loop().run_in_executor(self._threads(), work)
         finally:
             self._waiting -= 1
 
@@ -177,6 +251,37 @@ class Tokens:
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
             self._thread = None
+
+
+async def _for_a_moment(work: Coroutine[Any, Any, object]) -> None:
+    """What isn't done by then goes on without us."""
+    await asyncio.wait([asyncio.ensure_future(work)], timeout=PATIENCE)
+
+
+def _model(call: Call) -> str:
+    return call.target.model if call.target else call.model
+
+
+def _length(body: Body) -> int:
+    return sum([body.size(name) for name in FIELDS])
+
+
+def _pieces(body: Body) -> list[bytes]:
+    """From all over a long request, of each field as much as it is of the whole."""
+    length = _length(body)
+    fields = [(memoryview(body.fields[name]), SHORT * body.size(name) // length) for name in FIELDS if name in body]
+    return [piece for field, most in fields for piece in pieces_of(field, most)]
+
+
+def _both(one: Sample, other: Sample | None = None) -> Sample:
+    """The first stands for the second too."""
+    return one if other is None else Sample(one.pieces or other.pieces, one.stands_for + other.stands_for)
+
+
+def _sampled(pieces: Sequence[bytes], encoding: Encoding) -> tuple[int, int]:
+    """How many tokens the pieces are, and how many bytes of text they say."""
+    texts = [text_of(piece) for piece in pieces]
+    return sum([count(text, encoding) for text in texts]), sum([len(text.encode("utf-8", "replace")) for text in texts])
 
 
 def _counted(vocabulary: Vocabulary, body: Body, model: str) -> int | None:

@@ -82,6 +82,13 @@ class Vocabulary:
                 log.warning("tokens are estimated, not counted: the vocabulary %s can't be had: %s", name, error)
         return found
 
+    def at_hand(self, name: str) -> Encoding | None:
+        """The encoding, if it was loaded before."""
+        return self._loaded.get(name)
+
+    def can_not_be_had(self, name: str) -> bool:
+        return name in self._missing
+
     def _load(self, name: str) -> Encoding:
         unpack(_FILE_OF.get(name, name), cache(), self._carrier)
         import tiktoken

@@ -33,7 +33,10 @@ from .pricing import Pricing
 from .reload import Reload
 from .server import Address, Server
 from .session_upstream import upstream_for
+from .shared_stops import shared_by
 from .standings import estimates, figures
+from .stops_file import stops_path
+from .switches import Switches
 from .telling import models_of
 from .upstream import Sender
 
@@ -75,6 +78,8 @@ class App:
         self._looked = float("-inf")
         self.client = client or upstream_for(setting.environ)
         self.books = shared.books_for(config, self.client, setting.clock)
+        stops = stops_path(config.folder / config.settings.usage.path)
+        self.switches = Switches(stops, shared_by(config.settings.state), clock=setting.clock)
         self.endpoints = Endpoints(self._gateway(config), setting.recorder, setting.clock, setting.usage, setting.measuring)
         self.server = Server(self.endpoints, config.server)
         self.socket = self._socket(setting.usage, config) if setting.usage else None
@@ -111,11 +116,13 @@ class App:
             self.endpoints.gateway = self._gateway(self.config)
         try:
             address = await self.server.bind(self._host, limits.port if port is None else port)  # before a database is opened in vain
+            self.books.ledger.start()
             if self.setting.usage is not None:
                 await self.setting.usage.start()
             if self.config.in_dollars:
                 await asyncio.to_thread(Pricing.load)
             await self._restored(REPLAY)
+            await self.switches.start()
             await self.server.listen()
             if self.socket is not None:
                 await self.socket.start()
@@ -132,6 +139,7 @@ class App:
         """Finish what runs, within `patience` seconds (`server.drain`), and close everything."""
         await self.server.drain(self.config.server.drain if patience is None else patience)
         await self.reload.stop()
+        await self.switches.aclose()
         if self._restoring is not None:
             await asyncio.wait([self._restoring])
         if left := await shared.close(self.books):
@@ -190,6 +198,7 @@ class App:
             opening=setting.usage.opened if setting.usage else None,
             books=self.books,
             trouble=self._trouble(),
+            switches=self.switches,
         )
 
     def _trouble(self) -> Callable[[], str] | None:

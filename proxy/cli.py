@@ -1,5 +1,5 @@
-"""The program `spangate`: which commands it has, and how each ends. Their options and help stand in commands/{begin,set_up,look}.py, and
-what they do in a file each beside those, loaded on use, so that help is quick.
+"""The program `spangate`: which commands it has, and how each ends. Their options and help stand in the files
+commands/{begin,set_up,look,intervene}.py, and what they do in a file each beside those, loaded on use, so that help is quick.
 
 Results go to stdout, talk to stderr. Whatever goes wrong is one line that says what to do, and an exit code: 0 well, 1 failed,
 2 unusable input, 130 interrupted.
@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__
-from .commands import begin, look, set_up
+from .commands import begin, intervene, look, set_up
 from .commands.failure import FAILED, INTERRUPTED, UNUSABLE, Failure
 from .mistakes import ConfigMistakes, as_text, did_you_mean
 
@@ -52,7 +52,7 @@ def spangate(
 for panel, commands in {
     "Begin": (begin.demo, begin.serve),
     "Set up": (set_up.init, set_up.check, set_up.doctor, set_up.connect, set_up.schema),
-    "Look": (look.sql, look.tail, look.budgets, look.explain),
+    "Look, and step in": (look.sql, look.tail, look.budgets, look.explain, intervene.stop, intervene.resume),
 }.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from ..call.call import Caller, Op
+from ..call.body import Body
+from ..call.call import Call, Caller, Op
 from ..call.clock import Clock
 from ..call.errors import OurFault, Refused, SpangateError
 from ..call.seen import Outcome, Seen, request_id
@@ -28,6 +29,7 @@ from . import answering, errors, pages, wire
 from .admin import Desk
 from .exchange import Exchange
 from .gateway import Gateway
+from .guessing import Guessing
 from .intake import Guest, House, read_all
 from .jsonbody import read_body
 
@@ -83,6 +85,7 @@ class Endpoints:
         self.recorder = recorder
         self.clock = clock
         self.house = House()
+        self._guessing = Guessing(clock)
         self.draining = False
         self.reload_error = ""
         self.waiting: list[str] = []
@@ -91,6 +94,7 @@ class Endpoints:
             "/v1/models": pages.models,
             "/v1/key": pages.key,
             "/admin/budgets": pages.budgets,
+            "/admin/stops": pages.stops,
             "/healthz": pages.healthz,
             "/readyz": self._readyz,
         }
@@ -124,7 +128,7 @@ class Endpoints:
         try:
             await self._page(exchange, gateway, op, asked, {**self._pages, **(local or {})})
         except SpangateError as error:
-            await self._refuse(exchange, error, visit)
+            await self._refuse(exchange, self._guessing.judged(error, exchange.client_address), visit)
         except Exception as error:  # a defect of ours must cost one request, not the connection's silence
             if exchange.gone and isinstance(error, ConnectionError):
                 raise
@@ -164,10 +168,12 @@ class Endpoints:
                 raise draining()
             caller = gateway.callers.who(exchange.headers, has_body=exchange.has_body)
             seen.organisation, seen.team, seen.key = caller.organisation, caller.team, caller.key
+            if gateway.switches.now.callers:
+                gateway.switches.now.check_caller(caller, seen.notes)
             guest = Guest(self.house, gateway.config.server)
             await self._answer(exchange, gateway, seen, op=op, caller=caller, guest=guest)
         except SpangateError as error:
-            await self._fail(exchange, error, seen)
+            await self._fail(exchange, self._guessing.judged(error, exchange.client_address), seen)
         except asyncio.CancelledError:
             if running.reason is None or running.task.uncancel() or seen.outcome is not None:
                 raise
@@ -201,10 +207,13 @@ class Endpoints:
         identity = gateway.config.settings.callers.headers
         user, labels = wire.labels_of(exchange.headers, identity.user, identity.thread)
         seen.user, seen.thread, seen.reply, seen.tags = user, labels.thread, labels.reply, dict(labels.tags)
+        caller = replace(caller, user=user) if user else caller
+        if not exchange.arrived and exchange.headers.get("Expect"):
+            await gateway.before_body(Call(op, "", Body({}), caller=caller, labels=labels, seen=seen))
         raw = await read_all(exchange, guest, gateway.config.server)
         seen.request_bytes = len(raw)
         body = await read_body(raw)
-        call = wire.call_of(op, body, replace(caller, user=user) if user else caller, labels, seen)
+        call = wire.call_of(op, body, caller, labels, seen)
         events = gateway.next_for(caller, call.model)(call)
         if call.head.stream:
             await answering.stream(call, events, exchange, gateway.config.server.keepalive, lambda outcome: self._end(seen, outcome, 200))
@@ -239,7 +248,7 @@ class Endpoints:
         self.recorder.record(seen)
 
 
-_LOCAL: Mapping[str, Reply] = {"/admin/budgets": pages.local_budgets}
+_LOCAL: Mapping[str, Reply] = {"/admin/budgets": pages.local_budgets, "/admin/stops": pages.local_stops}
 """Pages that the socket has in place of those that ask for a token."""
 
 _BELOW: Mapping[str, Reply] = {pages.DOCS: pages.error_page, pages.MODELS: pages.model}

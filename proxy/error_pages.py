@@ -42,6 +42,16 @@ _TEXTS = {
     ),
     "tool_not_allowed": ("The request offers a tool that this key may not use.", "Leave the tool out, or ask for it to be allowed."),
     "operation_not_allowed": ("This key may not use this operation.", "Use another key, or ask for the operation to be allowed."),
+    "stopped": (
+        (
+            "Whoever runs the gateway has stopped the team, the key, the model or the provider, with `spangate stop`. `stopped` in the "
+            "error says which switch it is, and since when. Calls that were under way then go on to their end."
+        ),
+        (
+            "Trying again changes nothing until it is resumed: ask whoever runs the gateway. They see what is stopped with "
+            "`spangate stop`, and end it with `spangate resume`."
+        ),
+    ),
     "model_not_found": (
         "There is no such model, or this key may not use it; both get the same words.",
         "`GET /v1/models` lists what the key may use. `message` names the nearest one.",
@@ -61,7 +71,10 @@ _TEXTS = {
     ),
     "unsupported_encoding": ("The request body is compressed.", "Send it without Content-Encoding."),
     "rate_limit_exceeded": (
-        "A rate limit said no: the gateway's (`source: policy`) or the provider's (`source: provider`).",
+        (
+            "A limit said no: the gateway's, or a provider's own that is used up (`source: policy`), or the provider (`source: provider`). "
+            "Or too many requests with a wrong key came from this address."
+        ),
         "Wait as long as the header `retry-after` says.",
     ),
     "budget_exceeded": (

@@ -20,6 +20,7 @@ STATUS = {
     "invalid_api_key": 401,
     "tool_not_allowed": 403,
     "operation_not_allowed": 403,
+    "stopped": 403,
     "model_not_found": 404,
     "not_found": 404,
     "method_not_allowed": 405,

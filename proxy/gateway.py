@@ -19,12 +19,14 @@ from ..call.events import Event
 from ..call.rules import fits_glob
 from ..call.seen import Seen
 from ..exporters.observe import Around, Attempt
+from ..policies import beforehand
 from ..policies.access import Access
 from ..policies.admission import Admission
 from ..policies.bounds import STAGE, Bound
 from ..policies.charge import Books, books_of
 from ..policies.ledger.memory import MemoryLedger
 from ..policies.meter import Meter
+from ..policies.provider_limits import ProviderLimits
 from ..policies.terms import holds, terms_of, under
 from .callers import Callers, Holder
 from .config import Config
@@ -32,6 +34,7 @@ from .document import path_text
 from .pricing import Pricing
 from .providers.provider import Parts, Provider, ProviderSettings
 from .rules import Placed
+from .switches import Switches
 from .upstream import Sender
 
 Inbound = Literal["trust", "link", "ignore"]
@@ -66,21 +69,24 @@ class Gateway:
         listing: float = LISTING,
         books: Books | None = None,
         trouble: Callable[[], str] | None = None,
+        switches: Switches | None = None,
     ) -> None:
-        """`books`: what calls hold and have used, which outlives a configuration; its own where none are given. `trouble`: why that
-        can't be kept through a crash just now; empty: it can."""
+        """`books`: what calls hold and have used, and `switches`: what is stopped, which both outlive a configuration; its own where none
+        are given. `trouble`: why the books can't be kept through a crash just now; empty: they can."""
         self.config = config
+        self.switches = switches or Switches()
         self.clock = clock
         self._listing = listing
         self.detailed = detailed
         self.inbound = inbound
         self._opening = opening
+        books = books or books_of(MemoryLedger(clock=clock), clock=clock)
         self.providers: Mapping[str, Provider] = {
-            name: cast("ProviderSettings", settings).build(Parts(name, client, clock, config.folder))
+            name: cast("ProviderSettings", settings).build(Parts(name, client, clock, config.folder, books.heard))
             for name, settings in config.settings.providers.items()
         }
         pricing = Pricing(config.settings.prices, {name: provider.place for name, provider in self.providers.items()}, clock)
-        self.books = replace(books or books_of(MemoryLedger(clock=clock), clock=clock), pricing=pricing, opened=opening, trouble=trouble)
+        self.books = replace(books, pricing=pricing, opened=opening, trouble=trouble)
         self._everywhere = everywhere
         self.callers = callers_of(config, clock, everywhere=everywhere)
         self._routes = sorted((_route(config, name) for name in config.settings.models), key=_precedence)
@@ -112,6 +118,15 @@ class Gateway:
         if found is None:
             found = self._nexts[key] = self._build(caller.team, route)
         return found
+
+    async def before_body(self, call: Call) -> None:
+        """A client asks whether to send its body, so that `call` has none yet.
+
+        Raises:
+            Refused: no body would get it admitted.
+        """
+        if bounds := self.bounds_of(call.caller.team):
+            await beforehand.check(bounds, self.books, call)
 
     def _route_of(self, model: str) -> Route | None:
         return self._exact.get(model) or next((route for route in self._open_ended if fits_glob(route.pattern, model)), None)
@@ -147,10 +162,13 @@ class Gateway:
             for rule in listed
             if not hasattr(rule.settings, "bounds") and not (isinstance(rule.settings, Access) and rule.settings.everything)
         ]
-        policies = in_order([*rules, *more, *route.policies, Targeting(route)])
-        policies = [policy for policy in policies if getattr(policy, "stage", 50) > above]
         provider = self.providers[route.provider]
-        answer = chain([Attempt(provider.place, self.detailed, self._opening)], provider.answer)
+        chosen: list[Policy] = [Stopping(route, self.switches), Targeting(route, self.switches)]
+        if (lines := getattr(provider, "lines", None)) is not None:
+            chosen.append(ProviderLimits(route.provider, lines, self.books.tokens, clock=self.clock))
+        policies = in_order([*rules, *more, *route.policies, *chosen])
+        policies = [policy for policy in policies if getattr(policy, "stage", 50) > above]
+        answer = chain([Attempt(provider.place, self.detailed, self._opening, self.books.tokens)], provider.answer)
         return chain([Around(), *policies] if not above else policies, answer)
 
     @property
@@ -262,16 +280,38 @@ def _target(route: Route, call: Call) -> Target:
     return Target(route.provider, route.model or call.model)
 
 
+class Stopping:
+    """Refuses a model that is stopped, and a route all of whose targets are, before anything is held for the call."""
+
+    stage = 15
+
+    def __init__(self, route: Route, switches: Switches) -> None:
+        self._route = route
+        self._switches = switches
+
+    def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
+        stopped = self._switches.now
+        if stopped.targets:
+            stopped.check_target(call.model, _target(self._route, call), call.notes)
+        return next(call)
+
+
 class Targeting:
-    """Sends calls to the one target of a route. Where there are several to choose from, this is where they are."""
+    """Sends calls to the one target of a route. Where there are several to choose from, this is where they are; one that is stopped is not
+    among them, also for a call that a budget has sent to another model."""
 
     stage = 50
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, switches: Switches) -> None:
         self._route = route
+        self._switches = switches
 
     def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
-        return next(call.to(_target(self._route, call)))
+        target = _target(self._route, call)
+        stopped = self._switches.now
+        if stopped.targets:
+            stopped.check_target(call.model, target, call.notes)
+        return next(call.to(target))
 
 
 def _route(config: Config, name: str) -> Route:

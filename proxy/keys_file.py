@@ -1,20 +1,15 @@
 """Virtual keys on disk: the file that `spangate keys` writes and the gateway reads.
 
-Only hashes stand in it. It is replaced whole (a temporary file beside it, fsync, rename), so that a reader sees the old or the new
-one, and changed under a lock, so that two commands at once lose nothing.
+Only hashes stand in it. It is replaced whole, and changed under a lock (replacing.py).
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import re
 import secrets
 import stat
-import tempfile
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +23,7 @@ from .checks import stored_keys, twice
 from .contents import MAX_BYTES, content_of
 from .document import Document, path_text, read
 from .mistakes import ConfigMistakes, Mistake, did_you_mean, masked, quoted
+from .replacing import alone_with, replace_whole
 from .settings import NAME_PATTERN, Key, Moment, Name, Section, moment
 from .validation import mistakes_of
 
@@ -133,7 +129,7 @@ def new(
     """
     _known("team", team, teams)
     ends = until(expires, now)
-    with _locked(path):
+    with alone_with(path):
         keys = load(path).teams
         taken = [key.name for key in keys.get(team, ())]
         chosen = name if name is not None else _free_name(taken)
@@ -167,7 +163,7 @@ def revoke(path: Path, team: str, name: str, *, teams: Collection[str] = ()) -> 
         KeysFileError: there is no such team or key.
         ConfigMistakes: the file can't be read.
     """
-    with _locked(path):
+    with alone_with(path):
         keys = load(path).teams
         _known("team", team, {*keys, *teams})
         held = keys.get(team, [])
@@ -217,43 +213,9 @@ def _free_name(taken: Collection[str]) -> str:
     return next(name for name in ("key", *(f"key-{count}" for count in range(2, len(taken) + 3))) if name not in taken)
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Alone with the file. The lock is a file of its own, for the keys file itself is replaced; it stays, else two could hold it."""
-    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _write(path: Path, teams: dict[str, list[StoredKey]]) -> None:
-    # Through a symbolic link, not over it.
-    place = path.resolve()
     written: dict[str, Any] = {"teams": {team: [_written(key) for key in keys] for team, keys in teams.items()}}
-    text = HEADER + yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=200)
-    descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-    written_to = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        written_to.chmod(0o600)
-        written_to.replace(place)
-    except OSError:
-        written_to.unlink()
-        raise
-    _sync_folder(place.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    replace_whole(path, HEADER + yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=200))
 
 
 def _written(key: StoredKey) -> dict[str, str]:

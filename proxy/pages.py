@@ -64,6 +64,20 @@ async def local_budgets(exchange: Exchange, gateway: Gateway) -> None:
     await _json(exchange, {"object": "list", "data": await standings.all_budgets(gateway)})
 
 
+async def stops(exchange: Exchange, gateway: Gateway) -> None:
+    """Every kill switch that is on, for the admin token."""
+    check_token(exchange, gateway)
+    await local_stops(exchange, gateway)
+
+
+async def local_stops(exchange: Exchange, gateway: Gateway) -> None:
+    """Every kill switch that is on, for whoever got here: as they are now, for somebody may have turned one a moment ago."""
+    switches = gateway.switches
+    await switches.look()
+    rows = [{"switch": switch, "since": since.isoformat()} for switch, since in switches.now.since.items()]
+    await _json(exchange, {"object": "list", "data": rows} | ({"problem": switches.problem} if switches.problem else {}))
+
+
 async def test_webhooks(exchange: Exchange, gateway: Gateway) -> None:
     """Send one request to each webhook of a budget, for whoever got here."""
     await _json(exchange, {"object": "list", "data": await standings.test_webhooks(gateway)})
@@ -96,6 +110,10 @@ async def readyz(exchange: Exchange, gateway: Gateway, health: Health) -> None:
         told["config_reload_failed"] = health.reload_error
     if health.waiting:
         told["waits_for_restart"] = list(health.waiting)
+    if stopped := len(gateway.switches.now.since):
+        told["stopped"] = stopped  # how many: whose they are is nobody else's business
+    if problem := gateway.switches.problem:
+        told["switches"] = problem
     if health.state:
         told["state"] = f"the shared counters can't be reached: {health.state}"
     if usage is not None:

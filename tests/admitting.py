@@ -91,7 +91,7 @@ class Gate:
         self.bounds: list[Bound] = [bound for rule in rules for bound in rule.bounds("list")]
         self.books: Books = books_of(self.ledger, pricing=pricing, clock=self.hands.clock, **more)
         self.provider = ScriptedProvider("script", list(script))
-        answer = chain([Attempt()], self.provider.answer)
+        answer = chain([Attempt(counting=self.books.tokens)], self.provider.answer)
         meter = Meter(self.books, [bound for bound in self.bounds if bound.per == "provider"])
         targeting = partial(_to, to)
         inner: Next = chain([*inside, targeting, meter], answer)

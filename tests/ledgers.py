@@ -15,8 +15,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 from spangate.call.clock import Clock
-from spangate.policies.ledger.ledger import NANO, Answer, Claim, Counter, Ledger, Standing, nano
-from spangate.policies.ledger.memory import MemoryLedger
+from spangate.policies.ledger.ledger import NANO, Answer, Claim, Counter, Ledger, Standing, StateUnavailable, nano
+from spangate.policies.ledger.memory import MemoryHold, MemoryLedger
 from spangate.policies.ledger.valkey import ValkeyLedger
 from spangate.policies.windows import SECOND, InFlight, Window, window
 
@@ -85,6 +85,26 @@ class OnServer:
     def _time(self) -> float:
         whole, micro = self.server.say("TIME")
         return int(whole) + int(micro) / 10**6
+
+
+class Gone(MemoryLedger):
+    """Counters that can't be reached while `away`; `asked`: how often somebody reserved."""
+
+    away = False
+    asked = 0
+
+    def hold(self, id: str) -> MemoryHold:
+        return _GoneHold(self, id)
+
+
+class _GoneHold(MemoryHold):
+    async def reserve(self, claims: Sequence[Claim], spare: int = 0) -> Answer:
+        ledger = self._ledger
+        assert isinstance(ledger, Gone)
+        ledger.asked += 1
+        if ledger.away:
+            raise StateUnavailable("away")
+        return await super().reserve(claims, spare)
 
 
 def counter(name: str, scope: str = "search", when: str | Window = "total", home: str = "acme") -> Counter:

@@ -56,6 +56,14 @@ class Valkey:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}" if self.port else f"unix://{self._socket}"
 
+    @property
+    def where(self) -> Path:
+        return self._socket
+
+    def promote(self) -> None:
+        """A replica becomes a master."""
+        self.say("REPLICAOF", "NO", "ONE")
+
     def start(self) -> None:
         where = ["--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self._socket), "--dir", str(self.folder)]
         plain = ["--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", str(self.folder / "log")]
@@ -83,7 +91,8 @@ class Valkey:
 
     def say(self, *words: Any) -> Any:
         never = Retry(NoBackoff(), 0)
-        with Redis(unix_socket_path=str(self._socket), decode_responses=True, protocol=2, retry=never) as client:
+        said = {"decode_responses": True, "encoding_errors": "replace", "protocol": 2}
+        with Redis(unix_socket_path=str(self._socket), retry=never, **said) as client:
             return client.execute_command(*words)
 
     def everything(self, pattern: str = "*") -> list[str]:
@@ -105,6 +114,20 @@ def valkey(folder: Path, *options: str) -> Iterator[Valkey]:
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def pair(folder: Path) -> Iterator[tuple[Valkey, Valkey]]:
+    """A master and a replica that has what the master has."""
+    with ExitStack() as stack:
+        servers = [Valkey(folder / str(number), "--repl-diskless-sync-delay", "0", ports=(_ports()[0], 0)) for number in range(2)]
+        for server in servers:
+            stack.callback(server.stop)
+            server.start()
+        master, replica = servers
+        replica.say("REPLICAOF", "127.0.0.1", master.port)
+        until(lambda: replica.say("INFO", "replication").get("master_link_status") == "up")
+        yield master, replica
 
 
 @contextmanager

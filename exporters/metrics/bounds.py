@@ -25,8 +25,10 @@ class BoundSeries:
         self._waited = metrics.histogram(semconv.RATE_LIMIT_WAIT)
 
     def tell(self, note: Note, mark: Mark | None) -> None:
-        kind, _, what = note.name.partition(".")
         figures = note.figures
+        if note.name == "budget.settled" and "overshoot" not in figures:  # as nearly every note is
+            return
+        kind, _, what = note.name.partition(".")
         if figures.get("mode") == "shadow":
             return
         if what == "refused" and kind in self._refused:

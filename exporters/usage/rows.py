@@ -1,7 +1,8 @@
 """What became of a call, as rows: what each attempt used, what that cost, and how both are known. Runs in the usage writer's thread.
 
-A provider's word counts where it gave one. Where it gave none, or none that makes sense, bytes ÷ 4 stand for tokens, or the deltas of a
-stream where they are more, and the row says so. The figures of a call are the sums of its attempts'.
+What counts for an attempt was known when it ended: a provider's word where it gave one, else an estimate, and the row says so. A line of
+an earlier version may lack it: then bytes ÷ 4 stand for tokens, or the deltas of a stream where they are more. The figures of a call are
+the sums of its attempts'.
 """
 
 from __future__ import annotations
@@ -122,8 +123,8 @@ class Rows:
         spent = tried.spent
         if spent is None or spent.unknown:
             spent = _spent(call, tried)
-            if spent is None:
-                return None
+        if spent is None or spent.source == "none":
+            return None
         return self._priced(tried, tried.started, spent)
 
     def _priced(self, asked: Tried | Opening | Place, at_ns: int, spent: Spent) -> Bill:
@@ -186,7 +187,7 @@ def _sum(bills: list[Bill]) -> Bill:
 
 
 def _spent(call: Closing, tried: Tried) -> Spent | None:
-    """What an attempt used: what the provider said; what was estimated of it; None: nothing."""
+    """What an attempt used, of which its line says only what the provider told: that, or what is likely; None: nothing."""
     spent = tried.spent
     if spent is None and len(call.attempts) == 1:
         spent = call.spent  # counted by a layer that ended the answer itself

@@ -23,7 +23,8 @@ FEW = 64  # entries that a list or mapping keeps
 
 
 class Spent(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Tokens that a provider reported. `unknown`: the side, `input` or `output`, that it left out or that made no sense."""
+    """Tokens that a provider reported, or that were estimated; of the `source` none at all. `unknown`: the side, `input` or `output`, that
+    was left out or made no sense, in a line of an earlier version."""
 
     input: int
     output: int
@@ -161,7 +162,8 @@ def _tried(attempt: Attempt) -> tuple[Any, ...]:
     duration = attempt.ended - attempt.started
     return (
         attempt.number, attempt.provider, attempt.target_model, attempt.span_id, attempt.started_ns,
-        duration if duration > 0 else 0.0, attempt.reason, attempt.status, attempt.outcome, attempt_error(attempt), _spent(attempt.usage),
+        duration if duration > 0 else 0.0, attempt.reason, attempt.status, attempt.outcome, attempt_error(attempt),
+        _spent(attempt.usage if attempt.billed is None else attempt.billed),
         attempt.upstream_request_id, attempt.system, attempt.address, attempt.answer_bytes, attempt.content_deltas,
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ from .store import Displaced, Locked, Mark, Store, Trouble, Unfit
 
 log = logging.getLogger("spangate.usage")
 
-BATCH = 4000  # calls a transaction: what it costs of its own is shared by as many, and as many wait in memory
+BATCH = 2000  # calls a transaction: what it costs of its own is shared by as many, and as many wait in memory
 TURN = 4  # lines after which other threads may get theirs
 GATHERED = 32  # calls whose rows become columns at once
 PACE = 4.0  # seconds for which lines are gathered before they are moved: a transaction costs much, and a row in it little

@@ -40,22 +40,24 @@ class Cell:
         self.keeps = keeps
 
     def hold(self, amount: int) -> None:
+        """One holder more, of so much."""
         self.reserved += amount
-        if self.total is not None:
-            self.total.reserved += amount
+        self.holders += 1
+        total = self.total
+        if total is not None:
+            total.reserved += amount
+            total.holders += 1
 
-    def held_by(self, one: int) -> None:
-        """One holder more (1), or less (-1)."""
-        self.holders += one
-        if self.total is not None:
-            self.total.holders += one
-
-    def settle(self, held: int, used: int) -> None:
+    def settle(self, held: int, used: int, holders: int = 0) -> None:
+        """So much was used of what so many `holders` held, who are none any more."""
         self.reserved -= held
         self.used += used
-        if self.total is not None:
-            self.total.reserved -= held
-            self.total.used += used
+        self.holders -= holders
+        total = self.total
+        if total is not None:
+            total.reserved -= held
+            total.used += used
+            total.holders -= holders
 
 
 class Counter:

@@ -6,6 +6,7 @@
 --   c:SUFFIX[|START]    hash: a counter: u(sed), r(eserved), l(imit); a calendar's window each has its own, named by its start
 --                       of a rolling one also its slots s1, s2, … = "used reserved", o(ldest) and n(ewest) slot, t(ime) last seen, k(ew)
 --   done:ID             this hold is settled: whoever retries, or comes late, does nothing
+--   t:SUFFIX[|END]      the highest threshold of a counter that was told, in a calendar's window that ends then
 --   lapsed:ID           its parts, settled at what was held because its gateway fell silent; put right if it speaks again
 --
 -- ARGV is what to do and, packed, with what. Amounts are decimal strings of billionths. Lua's numbers are exact to 2^53 only, so they are counted in two: whole units, and the rest.
@@ -49,6 +50,22 @@ end
 
 local function more_than(units, rest, other, other_rest)
   return units > other or (units == other and rest > other_rest)
+end
+
+local function times(units, rest, count)   -- of the rest in two halves, or it would be more than a number holds
+  local high, low = math.floor(rest / 100000) * count, rest % 100000 * count
+  low = low + high % 10000 * 100000
+  return units * count + math.floor(high / 10000) + math.floor(low / 1000000000), low % 1000000000
+end
+
+-- How many steps are at least so much; where `most` are too few, more than that.
+local function steps_of(units, rest, step, step_rest, most)
+  if step == 0 and step_rest == 0 then return most + 1 end
+  local count = math.ceil((units * 1000000000 + rest) / (step * 1000000000 + step_rest))
+  if count > most + 1 then return most + 1 end
+  while count > 0 and not more_than(units, rest, times(step, step_rest, count - 1)) do count = count - 1 end
+  while more_than(units, rest, times(step, step_rest, count)) do count = count + 1 end
+  return count
 end
 
 -- counters: loaded once a step, changed in tables, stored once
@@ -237,7 +254,7 @@ local function beat(instance, lease)
   lapse()
 end
 
--- Claims come as {suffix, kind, edge, edge, edge, amount, limit, limit and grace, full}. Edges: of a rolling window the width of a slot (us);
+-- Claims come as {suffix, kind, edge, edge, edge, amount, limit, limit and grace, full, step}. Edges: of a rolling window the width of a slot (us);
 -- of a calendar's the start and end of the one that the gateway thinks it is, and the end of the next (seconds): one of these two, or none.
 local function read_claims(asked)
   local claims = {}
@@ -246,6 +263,7 @@ local function read_claims(asked)
     claim.au, claim.ar = split(each[6])
     claim.lu, claim.lr = split(each[7])
     claim.mu, claim.mr = split(each[8])
+    claim.su, claim.sr = split(each[10])
     claim.key, claim.place, claim.edge = base .. 'c:' .. claim.suffix, 0, 0
     if claim.kind == 'r' then
       claim.edge = each[3]
@@ -260,8 +278,8 @@ local function read_claims(asked)
   return claims
 end
 
-local function answer(word, claims)
-  local said = {word, now}
+local function answer(word, claims, left_out)
+  local said = {word, now, left_out or 0}
   for _, claim in ipairs(claims) do
     for _, each in ipairs(claim.said) do said[#said + 1] = each end
     said[#said + 1] = claim.place
@@ -269,9 +287,39 @@ local function answer(word, claims)
   return said
 end
 
--- reserve {instance, lease, id, seq}, claims   `seq` 1 reserves, a higher one extends; one that was done already changes nothing.
+-- How many steps have to be left out for what may be lowered to fit; none, if so many can't be spared.
+local function left_out_of(claims, spare)
+  local most = 0
+  for _, claim in ipairs(claims) do
+    if claim.full == 'l' then
+      local counter = claim.counter
+      local units, rest = add(counter.uu, counter.ur, counter.hu, counter.hr)
+      units, rest = add(units, rest, claim.au, claim.ar)
+      if more_than(units, rest, claim.mu, claim.mr) then
+        units, rest = take(units, rest, claim.mu, claim.mr)
+        most = math.max(most, steps_of(units, rest, claim.su, claim.sr, spare))
+      end
+    end
+  end
+  return most <= spare and most or 0
+end
+
+-- The same of a hold that has them already.
+local function left_out_before(claims, mine, spare)
+  for _, claim in ipairs(claims) do
+    local part = mine[claim.suffix]
+    if part and claim.full == 'l' and (claim.su > 0 or claim.sr > 0) then
+      local hu, hr = split(part[5])
+      local units, rest = take(claim.au, claim.ar, hu, hr)
+      return steps_of(units, rest, claim.su, claim.sr, spare)
+    end
+  end
+  return 0
+end
+
+-- reserve {instance, lease, id, seq, spare}, claims   `seq` 1 reserves, a higher one extends; one that was done already changes nothing.
 local function reserve(told, asked)
-  local instance, lease, id, seq = unpack(told)
+  local instance, lease, id, seq, spare = unpack(told)
   local claims = read_claims(asked)
   if not claims then return {'window', now} end
   beat(instance, lease)
@@ -292,20 +340,30 @@ local function reserve(told, asked)
   local again, refused = parts[1] >= seq, false
   local mine = {}
   for number = 2, #parts do mine[parts[number][1]] = parts[number] end
-  local taken = {}
   for _, claim in ipairs(claims) do
     local part = mine[claim.suffix]
     if part and claim.kind == 'f' then claim.key, claim.place, claim.edge = part[3], part[4], part[6] end
-    local counter = load(claim.kind, claim.key, claim.edge)
-    if claim.kind == 'r' then claim.place = part and part[4] or counter.slot end
-    counter.limit = claim.limit
+    claim.counter = load(claim.kind, claim.key, claim.edge)
+    if claim.kind == 'r' then claim.place = part and part[4] or claim.counter.slot end
+    claim.counter.limit = claim.limit
+  end
+  local left_out = 0
+  if spare > 0 then left_out = again and left_out_before(claims, mine, spare) or left_out_of(claims, spare) end
+  local taken = {}
+  for _, claim in ipairs(claims) do
+    local counter = claim.counter
     if again then claim.au, claim.ar, claim.full = 0, 0, 'c' end
+    if left_out > 0 and not again then
+      claim.wu, claim.wr = claim.au, claim.ar
+      claim.au, claim.ar = take(claim.au, claim.ar, times(claim.su, claim.sr, left_out))
+    end
     local units, rest = add(counter.uu, counter.ur, counter.hu, counter.hr)
     units, rest = add(units, rest, claim.au, claim.ar)
     local misfit = (claim.lu == 0 and claim.lr == 0) or more_than(units, rest, claim.mu, claim.mr)
-    claim.counter, claim.misfit = counter, misfit and claim.full ~= 'c'
+    claim.misfit = misfit and claim.full ~= 'c'
+    claim.refuses = claim.misfit and claim.full ~= 's'
     if claim.misfit then
-      refused = refused or claim.full == 'r'
+      refused = refused or claim.refuses
       claim.said = standing(counter, claim)
     else
       charge(counter, claim.place, 0, 0, claim.au, claim.ar, 1)
@@ -316,8 +374,9 @@ local function reserve(told, asked)
   if refused then
     for _, claim in ipairs(taken) do charge(claim.counter, claim.place, 0, 0, claim.au, claim.ar, -1) end
     for _, claim in ipairs(claims) do
+      if claim.wu then claim.au, claim.ar = claim.wu, claim.wr end
       claim.said = standing(claim.counter, claim)
-      if claim.misfit and claim.full == 'r' then claim.place = -2 end
+      if claim.refuses then claim.place = -2 end
     end
     return answer('refused', claims)
   end
@@ -331,7 +390,7 @@ local function reserve(told, asked)
         local units, rest = split(part[5])
         part[5] = join(add(units, rest, claim.au, claim.ar))
       else
-        part = {claim.suffix, claim.kind, claim.key, claim.place, claim.amount, claim.edge}
+        part = {claim.suffix, claim.kind, claim.key, claim.place, join(claim.au, claim.ar), claim.edge}
         mine[claim.suffix] = part
         parts[#parts + 1] = part
       end
@@ -342,7 +401,7 @@ local function reserve(told, asked)
     redis.call('EXPIRE', holds, IDLE)
     store_all()
   end
-  return answer('held', claims)
+  return answer('held', claims, left_out)
 end
 
 -- settle {instance, id, everything, {suffix = actual}}, parts, late   What isn't told was what was held; `everything`, if it isn't '',
@@ -397,9 +456,19 @@ local function read(asked)
   return answer('read', claims)
 end
 
+-- told {suffix, level, seconds}   Whether nobody has told of so much of the counter, or of more; from now on, for so long, somebody has.
+local function told(suffix, level, seconds)
+  local key = base .. 't:' .. suffix
+  if tonumber(redis.call('GET', key) or -1) >= tonumber(level) then return {'told', now, 0} end
+  redis.call('SET', key, level, 'EX', seconds)
+  return {'told', now, 1}
+end
+
 local op, said = ARGV[1], ARGV[2] and cmsgpack.unpack(ARGV[2]) or {}
 if op == 'reserve' then return reserve(said[1], said[2]) end
 if op == 'settle' then return settle(said[1], said[2], ARGV[3] == '1') end
 if op == 'read' then return read(said[2]) end
+if op == 'told' then return told(unpack(said[1])) end
 if op == 'beat' then beat(unpack(said)) end
+if op == 'ping' then redis.call('SETRANGE', base .. 'ping', 0, '') end   -- which writes nothing, but not on a replica, or a full server
 return {op, now}

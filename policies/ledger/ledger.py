@@ -12,6 +12,9 @@
     hold.settle({"month": nano(873)})           # what it really was, once; what isn't named was what was held
     hold.release()                              # or: nothing of it happened
 
+What a call asks for may be more than it needs: `reserve(claims, spare=984)` leaves out up to so many steps (a token of the answer, say)
+where a claim that can be lowered doesn't fit, as few as make it fit, in the same step of the ledger.
+
 A **counter** is a name (the rule's), a scope (whose usage), a window, and a home: all counters of a hold have one home, which is an
 organisation, or `provider:NAME`. Change a limit and the counter stays; change its name or window and another one begins.
 A **claim** is admitted while used + reserved + amount ≤ limit; a limit of 0 admits nothing. It belongs to the window (of a rolling
@@ -60,19 +63,28 @@ class Counter(msgspec.Struct, frozen=True, gc=False):
         return cls(home, name, scope, window(when))
 
 
+Full = Literal["refuse", "lower", "count", "skip"]
+
+
 class Claim(msgspec.Struct, frozen=True, gc=False):
     """What a call asks of a counter, in billionths.
 
     `grace` is what may be had above the limit (then the standing says `over`). `full`, where even that doesn't suffice: `refuse` the
-    whole hold; `count` it all the same, for a rule that only warns; `skip` this claim alone, for a rule in shadow mode, whose counter
-    then tells what it would have if it were in force.
+    whole hold; `lower` it and all others by as many steps as it takes, or refuse where too few can be spared; `count` it all the same,
+    for a rule that only warns; `skip` this claim alone, for a rule in shadow mode, whose counter then tells what it would have if it were
+    in force. `step` is what one step left out takes off the amount.
     """
 
     counter: Counter
     amount: int
     limit: int
     grace: int = 0
-    full: Literal["refuse", "count", "skip"] = "refuse"
+    full: Full = "refuse"
+    step: int = 0
+
+    def without(self, steps: int) -> int:
+        """The amount, with so many steps left out."""
+        return max(0, self.amount - steps * self.step)
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -97,10 +109,12 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """What came of asking: how each claim's counter stands, in their order, and those that refused (then nothing was reserved)."""
+    """What came of asking: how each claim's counter stands, in their order, and those that refused (then nothing was reserved).
+    `left_out`: so many steps less than was asked for are held."""
 
     standings: tuple[Standing, ...]
     refused: tuple[Standing, ...] = ()
+    left_out: int = 0
 
     @property
     def admitted(self) -> bool:
@@ -128,8 +142,8 @@ class Hold(Protocol):
     def held(self) -> tuple[Spent, ...]:
         """What is reserved for it now: what a crash would cost."""
 
-    def reserve(self, claims: Sequence[Claim]) -> Awaitable[Answer]:
-        """Once a hold, or again after it was refused.
+    def reserve(self, claims: Sequence[Claim], spare: int = 0) -> Awaitable[Answer]:
+        """Once a hold, or again after it was refused. Up to `spare` steps may be left out of the claims.
 
         Raises:
             StateUnavailable: nobody knows whether it is held; `release` it.
@@ -161,6 +175,9 @@ class Ledger(Protocol):
     def problem(self) -> str:
         """Why it can't be used just now, for /readyz and the log; empty: it can."""
 
+    def start(self) -> None:
+        """Look from now on whether it can be used, also while nobody does."""
+
     def hold(self, id: str) -> Hold:
         """A hold that nothing is reserved for yet. In one home an id is used once."""
 
@@ -173,6 +190,14 @@ class Ledger(Protocol):
 
     def every(self, home: str, most: int = 10_000) -> Awaitable[tuple[Standing, ...]]:
         """All counters of a home that anything is counted on, with the limit that was last asked with.
+
+        Raises:
+            StateUnavailable:
+        """
+
+    def first(self, counter: Counter, level: Decimal, until: int | None) -> Awaitable[bool]:
+        """Whether nobody has told yet that so much of the counter's limit is used, or more, in a window that ends then (None: never). From
+        now on somebody has.
 
         Raises:
             StateUnavailable:
@@ -191,13 +216,14 @@ def check(claims: Sequence[Claim], *others: Counter) -> None:
         ValueError: the claims, or the counters that the hold has already, don't have one home; or one name is two counters'.
     """
     known = {counter.name: counter for counter in others}
+    home = others[0].home if others else claims[0].counter.home if claims else ""
     for claim in claims:
         counter = claim.counter
         other = known.setdefault(counter.name, counter)
         if other is not counter and other != counter:
             raise ValueError(f"one hold can't have two counters called {counter.name!r}")
-    if len(known) > 1 and len({counter.home for counter in known.values()}) > 1:
-        raise ValueError("all counters of a hold have one home")
+        if counter.home != home:
+            raise ValueError("all counters of a hold have one home")
 
 
 class StateUnavailable(OurFault):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Literal
 
 import msgspec
@@ -37,6 +38,7 @@ class MemoryLedger:
         self._clock = clock
         self._offset = clock.wall() - round(clock.mono() * SECOND)
         self._journal = journal
+        self.journaled = journal is not None
         self._most = most_cells
         self._groups: dict[tuple[str, str, str], Group] = {}
         self._open: dict[tuple[str, str], MemoryHold] = {}
@@ -80,6 +82,13 @@ class MemoryLedger:
             if number % 256 == 255:
                 await asyncio.sleep(0)
         return tuple(found)
+
+    async def first(self, counter: Counter, level: Decimal, until: int | None) -> bool:
+        """Nobody else has these counters."""
+        return True
+
+    def start(self) -> None:
+        pass
 
     async def drain(self, patience: float) -> int:
         return 0
@@ -133,16 +142,14 @@ class MemoryLedger:
             self.watch([part.counter for part in parts])
 
 
-class Part:
-    """What a hold has of one counter."""
+class Part(msgspec.Struct, eq=False, gc=False):
+    """What a hold has of one counter, by so many claims."""
 
-    __slots__ = ("amount", "at", "cell", "counter")
-
-    def __init__(self, counter: Counter, cell: Cell, amount: int, at: int) -> None:
-        self.counter = counter
-        self.cell = cell
-        self.amount = amount
-        self.at = at
+    counter: Counter
+    cell: Cell
+    amount: int
+    at: int
+    claims: int = 1
 
 
 class MemoryHold:
@@ -161,13 +168,15 @@ class MemoryHold:
     def held(self) -> tuple[Spent, ...]:
         return tuple(Spent(part.counter, part.at, part.amount) for part in self._parts.values() if part.cell.keeps)
 
-    async def reserve(self, claims: Sequence[Claim]) -> Answer:
+    async def reserve(self, claims: Sequence[Claim], spare: int = 0) -> Answer:
         if self._state != "new":
             raise ValueError(f"the hold {self.id} is {self._state} already")
         check(claims)
         self.home = claims[0].counter.home if claims else ""
         self._ledger.begin(self)
         answer = self._take(claims)
+        if spare and not answer.admitted:
+            answer = self._lowered(claims, spare, answer)
         if answer.admitted:
             self._state = "held"
             self._ledger.changed(self)
@@ -194,52 +203,62 @@ class MemoryHold:
         held, self._state = self._state == "held", "settled"
         if not held:
             return
-        spent = []
+        spent, journaled = [], self._ledger.journaled
         for name, part in self._parts.items():
             cell = part.cell
             used = 0 if actual is None or not cell.keeps else actual.get(name, part.amount)
-            cell.held_by(-1)
-            cell.settle(part.amount, used)
-            if cell.keeps:
+            cell.settle(part.amount, used, part.claims)
+            if journaled and cell.keeps:
                 spent.append(Spent(part.counter, part.at, used))
         self._ledger.ended(self, self._parts.values(), tuple(spent))
+
+    def _lowered(self, claims: Sequence[Claim], spare: int, refusal: Answer) -> Answer:
+        """With as few steps left out as make them fit, if these can be spared."""
+        left_out = 0
+        for claim, each in zip(claims, refusal.standings, strict=True):
+            excess = each.used + each.reserved + claim.amount - claim.limit - claim.grace
+            if claim.full == "lower" and excess > 0:
+                left_out = max(left_out, -(-excess // claim.step) if claim.step else spare + 1)
+        if not 0 < left_out <= spare:
+            return refusal
+        answer = self._take([msgspec.structs.replace(claim, amount=claim.without(left_out)) for claim in claims])
+        return msgspec.structs.replace(answer, left_out=left_out) if answer.admitted else refusal
 
     def _take(self, claims: Sequence[Claim]) -> Answer:
         """Each claim in turn, on top of those before it; given back where one refuses."""
         ledger, parts = self._ledger, self._parts
         now = ledger.now()
-        taken: list[tuple[Claim, Cell]] = []
+        taken: list[Part] = []
         standings: list[Standing] = []
         refused: list[int] = []
         for number, claim in enumerate(claims):
             named, limit, amount = claim.counter, claim.limit, claim.amount
             counter = ledger.counter(named, now)
             level, cell = counter.at(now)
-            if parts and (part := parts.get(named.name)) is not None:  # more is charged where the first was
-                cell = part.cell
+            if parts and (first := parts.get(named.name)) is not None:  # more is charged where the first was
+                cell = first.cell
                 level = level if isinstance(counter, Sliding) else cell
             counter.limit = limit
-            over = level.used + level.reserved + amount - limit
-            if (over > 0 or limit <= 0) and (over > claim.grace or limit <= 0) and claim.full != "count":
-                if claim.full == "refuse":
+            excess = level.used + level.reserved + amount - limit
+            over = excess > 0 or limit <= 0
+            if over and (excess > claim.grace or limit <= 0) and claim.full != "count":
+                if claim.full != "skip":
                     refused.append(number)
                 standings.append(standing(claim, counter, level, now))
                 continue
             cell.hold(amount)
-            taken.append((claim, cell))
-            standings.append(Standing(named, limit, level.used, level.reserved, over > 0 or limit <= 0, counter.resets_at(now)))
+            taken.append(Part(named, cell, amount, now.wall))
+            standings.append(Standing(named, limit, level.used, level.reserved, over, counter.resets_at(now)))
         if refused:
-            for claim, cell in taken:
-                cell.hold(-claim.amount)
+            for part in taken:
+                part.cell.settle(part.amount, 0, 1)
             standings = list(ledger.standings(claims, now))
             return Answer(tuple(standings), tuple(standings[number] for number in refused))
-        for claim, cell in taken:
-            part = parts.get(claim.counter.name)
-            if part is None:
-                cell.held_by(1)
-                parts[claim.counter.name] = Part(claim.counter, cell, claim.amount, now.wall)
-            else:
-                part.amount += claim.amount
+        for part in taken:
+            before = parts.setdefault(part.counter.name, part)
+            if before is not part:
+                before.amount += part.amount
+                before.claims += 1
         return Answer(tuple(standings))
 
 

@@ -17,19 +17,23 @@ from .ledger import StateUnavailable
 
 log = logging.getLogger("spangate.state")
 
-CONNECTIONS = 32  # to a node
+CONNECTIONS = 32  # to a node, for calls
+OWN = 4  # and for what the ledger does beside
 FAILURES, REST = 3, 0.5  # so many in a row, and for so many seconds nobody asks
 LEARNED = 0.2  # seconds in which what was learned isn't learned again
 
 
 class Node:
-    """A server and its connections. After FAILURES in a row nobody asks it for REST seconds, then one does; `problem` says why."""
+    """A server and its connections. After FAILURES in a row nobody asks it for REST seconds, then one does; `problem` says why. It was
+    `heard` of last then."""
 
     def __init__(self, name: str, client: Any) -> None:
         self.name = name
         self.client = client
         self.problem = ""
         self.asked = False
+        self.turns = asyncio.Semaphore(CONNECTIONS)
+        self.heard = float("-inf")
         self._failures = 0
         self._rests_until = 0.0
 
@@ -48,7 +52,8 @@ class Node:
                 log.warning("the shared counters can't be reached: %s", said)
             self.problem, self._rests_until = said, now + REST
 
-    def well(self) -> None:
+    def well(self, now: float) -> None:
+        self.heard = now
         if self.problem:
             log.warning("the shared counters can be reached again")
         self._failures, self.problem = 0, ""
@@ -223,6 +228,6 @@ def _client(options: Mapping[str, Any]) -> Any:
         "driver_info": None,
         "maint_notifications_config": MaintNotificationsConfig(enabled=False),
         "retry": Retry(NoBackoff(), 1, supported_errors=(Disconnected,)),
-        "max_connections": CONNECTIONS,
+        "max_connections": CONNECTIONS + OWN,
     }
     return redis.Redis.from_pool(redis.BlockingConnectionPool(**{**options, **own}))

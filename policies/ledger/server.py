@@ -1,14 +1,16 @@
 """The Valkey or Redis server, or cluster of them, behind the shared ledger: runs its script, and says in one kind of error that it can't.
 
 Whatever goes wrong, from a refused connection to a replica that won't write, is StateUnavailable, within `timeout`. After some failures
-in a row nobody is made to wait for the next: for half a second all are refused at once, then one tries.
+in a row nobody is made to wait for the next: for half a second all are refused at once, then one tries. Where more ask at once than there
+are connections, they take turns, and the time of a step begins with its turn; one that took too long while others were answered is asked
+once more. For a burst of calls is no fault of the server's.
 The server's address holds a password; it is in no error, no log and no repr.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha1
@@ -20,15 +22,19 @@ import msgspec
 
 from ...call.clock import SYSTEM, Clock
 from .ledger import StateUnavailable
-from .nodes import Cluster, Node, One, failures, said
+from .nodes import FAILURES, Cluster, Node, One, failures, said
 
 TIMEOUT = 0.5  # seconds for a step, with all that it takes
+QUEUE = 2.0  # seconds for which a call waits for its turn, or for another
 TURNS = 3  # nodes that are asked for a slot that moves
 
 T = TypeVar("T")
 
 Step = tuple[str, tuple[Any, ...]]
 """A home, and the arguments of the script."""
+
+Ask = Callable[[Node], Awaitable[T]]
+Way = Callable[[Node, Ask[T]], Awaitable[T]]
 
 packed = msgspec.msgpack.Encoder().encode
 """One argument for the script: many small ones cost the client more than all else."""
@@ -100,16 +106,56 @@ class Server:
             if not cursor or len(found) >= most:
                 return list(found)[:most]
 
-    async def probe(self) -> None:
-        """Ask again whoever couldn't be reached, so that it is known when they can."""
-        from redis.exceptions import AskError
+    async def fields(self, key: str) -> dict[str, str]:
+        """A hash that lies beside the counters; empty where there is none.
 
+        Raises:
+            StateUnavailable:
+        """
+
+        async def ask(node: Node) -> dict[str, str]:
+            return await node.client.hgetall(key)  # type: ignore[no-any-return]
+
+        return await self._asked(key, ask)
+
+    async def set_fields(self, key: str, fields: Mapping[str, str], gone: Sequence[str] = ()) -> None:
+        """Write fields of a hash, and take others away.
+
+        Raises:
+            StateUnavailable: nobody knows whether it is done.
+        """
+
+        async def ask(node: Node) -> None:
+            if fields:
+                await node.client.hset(key, mapping=fields)
+            if gone:
+                await node.client.hdel(key, *gone)
+
+        await self._asked(key, ask)
+
+    async def probe(self, silence: float = 0.0) -> None:
+        """Ask whoever wasn't heard of for so many seconds, until it is known whether they can be reached."""
         if self._nodes.stale:
             await self._learned()
-        for node in self._nodes.known():
-            if node.problem:
-                with suppress(StateUnavailable, AskError):
-                    await self._guarded(node, node.client.set("spangate:ping", "1", ex=60))  # a replica can't
+        silent = [node for node in self._nodes.known() if self._now() - node.heard >= silence]
+        await asyncio.gather(*(self._probed(node) for node in silent))
+
+    async def _probed(self, node: Node) -> None:
+        from redis.exceptions import AskError
+
+        for _ in range(FAILURES):
+            try:
+                await self._limited(node, self._pinged)
+            except StateUnavailable:
+                if node.problem:
+                    return
+            except AskError:
+                return
+            else:
+                return
+
+    async def _pinged(self, node: Node) -> None:
+        await self._evaluated(node, lease_key("ping"), ("ping",))
 
     async def close(self) -> None:
         await self._nodes.close()
@@ -124,7 +170,7 @@ class Server:
 
     async def _went(self, steps: Sequence[Step]) -> list[bool]:
         try:
-            return await self._asked(lease_key(steps[0][0]), lambda node: self._piped(node, steps))
+            return await self._asked(lease_key(steps[0][0]), lambda node: self._piped(node, steps), self._limited)
         except StateUnavailable:
             return [False] * len(steps)
 
@@ -145,8 +191,8 @@ class Server:
             self._nodes.stale = True  # as when a slot moved
         return done
 
-    async def _asked(self, key: str, ask: Callable[[Node], Awaitable[T]]) -> T:
-        """What comes of asking the node that has the key, and where it says, whoever has it now.
+    async def _asked(self, key: str, ask: Ask[T], way: Way[T] | None = None) -> T:
+        """What comes of asking the node that has the key, and where it says, whoever has it now. `way`: how; in turn by default.
 
         Raises:
             StateUnavailable:
@@ -158,7 +204,7 @@ class Server:
         node = self._nodes.of(key)
         for _ in range(TURNS):
             try:
-                return await self._guarded(node, ask(node))
+                return await (way or self._in_turn)(node, ask)
             except MovedError as elsewhere:
                 node = self._nodes.moved(elsewhere.slot_id, elsewhere.host, elsewhere.port)
             except AskError:  # half moved: both will know soon
@@ -170,33 +216,63 @@ class Server:
             async with asyncio.timeout(self._timeout):
                 await self._nodes.learn(self._now())
 
-    async def _guarded(self, node: Node, asking: Awaitable[T]) -> T:
+    async def _in_turn(self, node: Node, ask: Ask[T]) -> T:
+        """As `_limited`, when a connection is free."""
+        ends = self._now() + QUEUE
+        while True:
+            await self._turn(node.turns)
+            try:
+                return await self._limited(node, ask)
+            except Overtaken:
+                if self._now() > ends:
+                    raise
+            finally:
+                node.turns.release()
+
+    async def _turn(self, turns: asyncio.Semaphore) -> None:
+        if turns.locked():
+            try:
+                async with asyncio.timeout(QUEUE):
+                    await turns.acquire()
+            except TimeoutError:
+                raise StateUnavailable("too many calls ask at once") from None
+        else:
+            await turns.acquire()
+
+    async def _limited(self, node: Node, ask: Ask[T]) -> T:
         """
         Raises:
             StateUnavailable:
+            Overtaken: not in time, though others were.
             AskError, MovedError: what is asked for is elsewhere.
         """
         from redis.exceptions import AskError, ReadOnlyError
 
-        if not node.may_ask(self._now()):
-            asking.close()  # type: ignore[attr-defined]
+        began = self._now()
+        if not node.may_ask(began):
             raise StateUnavailable(node.problem)
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await asking
+                answer = await ask(node)
         except AskError:  # and MovedError, which is one
-            node.well()
+            node.well(self._now())
             raise
         except failures() as error:
+            if isinstance(error, TimeoutError) and node.heard > began:
+                raise Overtaken("too many calls ask at once") from None
             node.failed(said(error), self._now())
             self._nodes.stale = True
-            if isinstance(error, ReadOnlyError):  # a replica now: whoever is master has the address
+            if node.problem or isinstance(error, ReadOnlyError):  # by now another may have the address; who has the old one may be mute
                 await node.client.aclose()
             raise StateUnavailable(said(error)) from None
         finally:
             node.asked = False
-        node.well()
+        node.well(self._now())
         return answer
+
+
+class Overtaken(StateUnavailable):
+    """A step was not answered in time, while later ones were: it is we who are slow."""
 
 
 def lease_key(home: str) -> str:

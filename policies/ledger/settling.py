@@ -2,7 +2,8 @@
 
 An end is written until it is known to be; the server does nothing the second time. While the server can't be reached, ends wait here,
 the oldest first, up to `MOST`; what is more is dropped and counted, and stays reserved until this gateway's lease ends.
-One heartbeat renews the leases of all homes in which this gateway holds something.
+One heartbeat renews the leases of all homes in which this gateway holds something, and looks whether the server is there, also while
+nobody calls.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class End:
 
 
 class Settling:
-    """The tasks of one gateway. They begin with the first hold, and end with `close`."""
+    """The tasks of one gateway. They begin with `start` or the first hold, and end with `close`."""
 
     def __init__(self, server: Server, instance: str, lease: float, told: Told, *, clock: Clock = SYSTEM, most: int = MOST) -> None:
         self._server = server
@@ -62,11 +63,14 @@ class Settling:
         """Ends that are not known to be written."""
         return len(self._ends) + self._writing
 
+    def start(self) -> None:
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._settle()), asyncio.create_task(self._beat())]
+
     def holding(self, home: str) -> None:
         """Something may be held there from now on, until its End is written."""
         self._homes[home] += 1
-        if not self._tasks:
-            self._tasks = [asyncio.create_task(self._settle()), asyncio.create_task(self._beat())]
+        self.start()
 
     def let_go(self, home: str) -> None:
         """One thing less is."""
@@ -129,13 +133,12 @@ class Settling:
         return end.home, ("settle", end.told, int(late))
 
     async def _beat(self) -> None:
-        """At a third of the lease, so that two may be lost. While the server is away it is asked whether it is back."""
+        """At a third of the lease, so that two may be lost. A server that wasn't heard of for a tick is asked whether it is there."""
         every = self._lease / 3
         due = self._now() + every
         while True:
+            await self._server.probe(min(TICK, every))
             await asyncio.sleep(min(TICK, every))
-            if self._server.problem:
-                await self._server.probe()
             if due <= self._now():
                 done = await self._server.run_all([(home, ("beat", self._beat_told)) for home in self._homes])
                 due = self._now() + (every if all(done) else 0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 from ...call.clock import SYSTEM, Clock
@@ -24,9 +25,11 @@ from .settling import End, Settling
 
 LEASE = 15.0  # seconds
 ROW = 7  # what the script says of each claim: limit, used, reserved, over, resets, fits, place
-FULL = {"refuse": "r", "count": "c", "skip": "s"}
+FULL = {"refuse": "r", "lower": "l", "count": "c", "skip": "s"}
+HEAD = 3  # what it says before that: a word, its time, steps left out
 SKIPPED, REFUSED = -1, -2  # places of claims that are not held
 LAST = -1  # a limit: whatever the counter was last asked with
+KEPT, LATE = 34_560_000, 7200  # seconds: what was told of a window without an end, or after its end; ledger.lua has the same for counters
 FORGOTTEN = 1000  # windows that are remembered
 
 
@@ -74,6 +77,17 @@ class ValkeyLedger:
             standings = (await self.ask(home, "read", (), claims)).standings
             found += [each for each in standings if each.used or each.reserved]
         return tuple(found[:most])
+
+    async def first(self, counter: Counter, level: Decimal, until: int | None) -> bool:
+        seconds = KEPT if until is None else max(1, _seconds(until - self.now()))
+        key = _suffix(counter)
+        if isinstance(counter.window, Calendar):
+            key, seconds = f"{key}|{_seconds(until)}", seconds + LATE
+        said = await self._server.run(counter.home, "told", packed(((key, str(level), seconds),)))
+        return bool(said[2])
+
+    def start(self) -> None:
+        self.settling.start()
 
     async def drain(self, patience: float) -> int:
         return await self.settling.drain(patience)
@@ -124,7 +138,7 @@ class ValkeyLedger:
         elif isinstance(window, Rolling):
             edges = window.slot // 1000, 0, 0
         limits = ("", "") if limit == LAST else (str(limit), str(limit + claim.grace))
-        return _suffix(claim.counter), _kind(window), *edges, str(claim.amount), *limits, FULL[claim.full]
+        return _suffix(claim.counter), _kind(window), *edges, str(claim.amount), *limits, FULL[claim.full], str(claim.step)
 
     def _left_room(self, counters: Sequence[Counter]) -> None:
         if self.watch is not None:
@@ -137,14 +151,15 @@ class Reply:
     def __init__(self, said: Sequence[Any], claims: Sequence[Claim]) -> None:
         self.held = said[0] == "held"
         self.at = int(said[1]) * 1000
-        rows = [said[first : first + ROW] for first in range(2, len(said), ROW)]
+        self.left_out = int(said[2])
+        rows = [said[first : first + ROW] for first in range(HEAD, len(said), ROW)]
         self.standings = tuple(_standing(claim, row) for claim, row in zip(claims, rows, strict=True))
         self.places = [int(row[-1]) for row in rows]
 
     @property
     def answer(self) -> Answer:
         refused = [each for each, place in zip(self.standings, self.places, strict=True) if place == REFUSED]
-        return Answer(self.standings, tuple(refused))
+        return Answer(self.standings, tuple(refused), self.left_out)
 
 
 class Part:
@@ -183,7 +198,7 @@ class ValkeyHold:
         parts = self._parts.values()
         return tuple(Spent(part.counter, part.at, part.amount) for part in parts if not isinstance(part.counter.window, InFlight))
 
-    async def reserve(self, claims: Sequence[Claim]) -> Answer:
+    async def reserve(self, claims: Sequence[Claim], spare: int = 0) -> Answer:
         if self._state != "new":
             raise ValueError(f"the hold {self.id} is {self._state} already")
         check(claims)
@@ -193,7 +208,7 @@ class ValkeyHold:
         self._home = claims[0].counter.home
         self._ledger.settling.holding(self._home)
         self._state = "unknown"
-        reply = await self._asked(claims)
+        reply = await self._asked(claims, spare)
         if self._state == "unknown":
             self._state = "held" if reply.held else "new"
             if not reply.held:
@@ -219,31 +234,33 @@ class ValkeyHold:
     def release(self) -> None:
         self._end("0", {}, [])
 
-    async def _asked(self, claims: Sequence[Claim]) -> Reply:
+    async def _asked(self, claims: Sequence[Claim], spare: int = 0) -> Reply:
         self._seq += 1
         ledger = self._ledger
         try:
-            reply = await ledger.ask(self._home, "reserve", (ledger.instance, round(ledger.lease * 1000), self.id, self._seq), claims)
+            told = ledger.instance, round(ledger.lease * 1000), self.id, self._seq, spare
+            reply = await ledger.ask(self._home, "reserve", told, claims)
         except (StateUnavailable, asyncio.CancelledError):
             # It may be held all the same. Where, and how much, is only asked of us should the server have forgotten it.
             new = [claim for claim in claims if claim.counter.name not in self._parts]
             self._keep(new, [_place(ledger, claim) for claim in new], ledger.now())
             raise
         if reply.held:
-            self._keep(claims, reply.places, reply.at)
+            self._keep(claims, reply.places, reply.at, reply.left_out)
         return reply
 
-    def _keep(self, claims: Sequence[Claim], places: Sequence[int], at: int) -> None:
+    def _keep(self, claims: Sequence[Claim], places: Sequence[int], at: int, left_out: int = 0) -> None:
         for claim, place in zip(claims, places, strict=True):
             counter = claim.counter
             part = self._parts.get(counter.name)
             if place == SKIPPED:
                 continue
+            amount = claim.without(left_out)
             if part is not None:
-                part.amount += claim.amount
+                part.amount += amount
             else:
                 edge = _edge(self._ledger, counter.window, place)
-                self._parts[counter.name] = Part(counter, claim.amount, place, edge, at)
+                self._parts[counter.name] = Part(counter, amount, place, edge, at)
 
     def _end(self, everything: str, actual: Mapping[str, str], parts: Sequence[tuple[Any, ...]]) -> None:
         state, self._state = self._state, "settled"

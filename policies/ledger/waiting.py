@@ -36,7 +36,7 @@ class Waiting:
         """How many wait."""
         return len({place for line in self._lines.values() for place in line})
 
-    async def reserve(self, hold: Hold, claims: Sequence[Claim], waits: Mapping[str, float]) -> Answer:
+    async def reserve(self, hold: Hold, claims: Sequence[Claim], waits: Mapping[str, float], spare: int = 0) -> Answer:
         """`hold.reserve`, waiting for room on the counters that `waits` names, with seconds of patience for each.
 
         Raises:
@@ -44,7 +44,7 @@ class Waiting:
         """
         number, answer = next(self._numbers), None
         if not self._lines:  # as nearly always
-            answer = await hold.reserve(claims)
+            answer = await hold.reserve(claims, spare)
             if answer.admitted or not waits:
                 return answer
         place = Place(number)
@@ -52,7 +52,7 @@ class Waiting:
             self._stand(place, [claim.counter for claim in claims if claim.counter in self._lines])
             while True:
                 if answer is None and self._first_everywhere(place):
-                    answer = await hold.reserve(claims)
+                    answer = await hold.reserve(claims, spare)
                 if answer is not None:
                     if answer.admitted:
                         return answer

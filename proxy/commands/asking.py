@@ -103,6 +103,16 @@ def ask_page(place: Place, method: str, path: str) -> list[dict[str, Any]]:
     Raises:
         Failure: none does, or it can't say.
     """
+    listed: list[dict[str, Any]] = ask_whole_page(place, method, path)["data"]
+    return listed
+
+
+def ask_whole_page(place: Place, method: str, path: str) -> dict[str, Any]:
+    """The same with what stands beside the list.
+
+    Raises:
+        Failure: as ask_page.
+    """
     at = socket_path(place.path)
     answer = _exchanged(at, method, path, None)
     if answer is None:
@@ -110,8 +120,8 @@ def ask_page(place: Place, method: str, path: str) -> list[dict[str, Any]]:
     status, body = answer
     if status != 200:
         raise _failed(_message(status, body), usable=True)
-    listed: list[dict[str, Any]] = json.loads(body)["data"]
-    return listed
+    page: dict[str, Any] = json.loads(body)
+    return page
 
 
 def running(place: Place) -> bool:

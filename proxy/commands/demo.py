@@ -241,10 +241,9 @@ class Play:
             await self._recorded(self._ask("support", "strong", "Summarize the incident."))
         except APIStatusError as error:
             told: dict[str, Any] = error.body if isinstance(error.body, dict) else {}
-            again = error.response.headers.get("retry-after")
             facts = [
                 ("status", f"{error.status_code}, which the client raises as openai.{type(error).__name__}"),
-                ("code", f"{told.get('code')}, from the {told.get('source')}{f'; try again in {again} s' if again else ''}"),
+                ("code", f"{told.get('code')}, from the {told.get('source')}"),
                 ("message", str(told.get("message"))),
             ]
             self.page.facts(facts)

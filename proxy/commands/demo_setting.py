@@ -35,7 +35,7 @@ prices:
 
 ANSWERS = """\
 - when: {contains: incident}
-  fault: {status: 503, message: The engine is overloaded., headers: {retry-after: "2"}}
+  fault: {status: 503, message: The engine is overloaded.}
 - when: {contains: weather in}
   answer: {tool_calls: [{name: get_weather, arguments: {city: Rome, unit: celsius}}], first: 8ms}
   usage: {input: 61, output: 19}

@@ -119,6 +119,10 @@ def state(gateway: Gateway | None, version: str | None) -> Iterator[Finding]:
     status = told["status"]
     place = f"the one at {gateway.place}"
     yield ok("gateway", f"{place} is ready") if status == "ready" else warning("gateway", f"{place} is {status}", "ask again in a moment")
+    if isinstance(stopped := told.get("stopped"), int) and stopped:
+        yield warning("stopped", f"kill switches that are on: {stopped}", "`spangate stop` lists them, `spangate resume` ends one")
+    if trouble := told.get("switches"):
+        yield problem("stopped", f"kill switches are not known everywhere: {str(trouble)[:300]}", "its log says since when")
     if failed := told.get("config_reload_failed"):
         yield problem("reload", f"it kept its configuration, for {str(failed)[:300]}", "mend that; it is taken within 2 s")
     elif version is not None and told["config_version"] != version:

@@ -11,7 +11,7 @@ import typer
 
 from .choices import File, Format
 
-keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke virtual keys. A running gateway knows within a second.")
+keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke virtual keys; effective within a second.")
 
 
 def init(
@@ -56,12 +56,13 @@ def doctor(
     timeout: Annotated[float, typer.Option(min=0.1, max=300, metavar="SECONDS", help="How long each check may take.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON, for programs.")] = False,
 ) -> int:
-    """Prove the whole way: configuration, providers, models, collector, database, port, clock.
+    """Prove the whole way: providers, models, collector, database, port.
 
-    Asks providers for their models (which spends no token), sends a test span,
-    looks at the database and at a gateway that runs. Changes nothing. A line is
-    ok, off, warning or problem, and says how to mend it. Exit code 1 if there is
-    a problem, 2 if the configuration can't be used.
+    Checks the configuration and the clock, asks providers for their models (which
+    spends no token), sends a test span, looks at the database and at a gateway
+    that runs. Changes nothing. A line is ok, off, warning or problem, and says how
+    to mend it. Exit code 1 if there is a problem, 2 if the configuration can't be
+    used.
 
     Examples:
       spangate doctor

@@ -47,6 +47,17 @@ class Written:
         """Names that callers can ask for as they are."""
         return [name for name in _mapping(self._plain.get("models")) if "*" not in name]
 
+    @property
+    def targets(self) -> list[tuple[str, str]]:
+        """Where models lead: provider, and model by its name there ("": as it was asked for)."""
+        listed = [_mapping(model).get("targets") for model in _mapping(self._plain.get("models")).values()]
+        found = [_mapping(target) for targets in listed for target in (targets if isinstance(targets, list) else ())]
+        return [(str(target.get("provider") or ""), str(target.get("model") or "")) for target in found]
+
+    @property
+    def providers(self) -> list[str]:
+        return list(_mapping(self._plain.get("providers")))
+
     def may_answer(self, model: str) -> bool:
         """Whether a model of this name, or a pattern that it fits, is there."""
         return any(fnmatchcase(model, name) for name in _mapping(self._plain.get("models")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator, model_validator
@@ -99,6 +100,7 @@ class OpenAIProvider:
         self._key = settings.api_key.get_secret_value() if settings.api_key else ""
         self.place = Place(system, self._origin.host, self._origin.port, _urls(self._origin, self._key))
         self._headers = _headers(self._key)
+        self.lines = parts.heard.of(f"{self.place.urls['chat']} {sha256(self._key.encode()).hexdigest()}", parts.clock)
 
     async def answer(self, call: Call) -> AsyncGenerator[Event, None]:
         assert call.target is not None
@@ -111,6 +113,7 @@ class OpenAIProvider:
             b"POST", self._origin, PATHS[call.op], self._headers, body.pieces(), connect=call.connect, more=(trace,)
         )
         try:
+            self.lines.heard(call.target.model, answer.status, answer.headers, call.turn)
             if answer.status != 200:
                 raise await refusal(answer)
             form, opened = await form_of(answer), self._opened(answer)

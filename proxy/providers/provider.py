@@ -8,7 +8,7 @@ contract tests in tests/proxy/providers/contract.py hold for every one of them.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -16,11 +16,13 @@ from ...call.call import Call
 from ...call.clock import SYSTEM, Clock
 from ...call.events import Event
 from ...call.seen import Place
+from ...policies.turns import Heard
 from ..upstream import Sender
 
 
 class Provider(Protocol):
-    """`name` is its name in the configuration, `place` what telemetry says of it."""
+    """`name` is its name in the configuration, `place` what telemetry says of it. One that tells of limits of its own has `lines`
+    (policies/turns.py) besides, which it gives the head of each answer, with the call's `turn`."""
 
     name: str
     place: Place
@@ -40,12 +42,14 @@ class Provider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the gateway gives a provider to be built from. `folder`: where the configuration file lies."""
+    """What the gateway gives a provider to be built from. `folder`: where the configuration file lies; `heard`: what all providers have
+    told of their limits, of which it takes what was told to its own key."""
 
     name: str
     client: Sender
     clock: Clock = SYSTEM
     folder: Path = Path()
+    heard: Heard = field(default_factory=Heard)
 
 
 class ProviderSettings(Protocol):

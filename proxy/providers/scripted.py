@@ -6,8 +6,9 @@ Part of the product: the demo, users' tests and ours stand on it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Union
 
@@ -21,6 +22,7 @@ from ...call.rules import Rule
 from ...call.script import AnyRule, Chooser, Script, ScriptMistakes
 from ...call.seen import Place
 from ...call.shapes import model_of
+from ...policies.turns import Lines, Turn, headers_of
 from .provider import Parts, Provider
 
 REMEMBERED = 100  # calls that a gateway's provider remembers: their bodies may be large
@@ -58,7 +60,8 @@ class Scripted(BaseModel):
         Raises:
             ScriptMistakes: the script file can't be used.
         """
-        return ScriptedProvider(parts.name, self._read(parts.folder), parts.clock, remembered=REMEMBERED)
+        lines = parts.heard.of(f"scripted {parts.name}", parts.clock)
+        return ScriptedProvider(parts.name, self._read(parts.folder), parts.clock, remembered=REMEMBERED, lines=lines)
 
     def _read(self, folder: Path) -> Script:
         return Script.load(folder / self.script) if isinstance(self.script, str) else Script(self.script or ())
@@ -92,9 +95,11 @@ class ScriptedProvider:
         clock: Clock = SYSTEM,
         *,
         remembered: int = 1000,
+        lines: Lines | None = None,
     ) -> None:
         self.name = name
         self.place = Place("scripted")
+        self.lines = lines or Lines(clock)
         self.script = _script(script)
         self.calls: deque[Received] = deque(maxlen=remembered)
         self._clock = clock
@@ -103,8 +108,13 @@ class ScriptedProvider:
     def answer(self, call: Call) -> AsyncIterator[Event]:
         self._serial += 1
         now = self._clock.wall()
-        self.calls.append(Received(call.op, model_of(call), call.body, now))
-        return self.script.answer(call, provider=self.name, serial=self._serial, created=now // 1_000_000_000)
+        model = model_of(call)
+        self.calls.append(Received(call.op, model, call.body, now))
+        head = partial(self._head, model, call.turn)
+        return self.script.answer(call, provider=self.name, serial=self._serial, created=now // 1_000_000_000, head=head)
+
+    def _head(self, model: str, turn: Turn | None, status: int, headers: Mapping[str, str]) -> None:
+        self.lines.heard(model, status, headers_of(headers), turn)
 
     async def models(self) -> list[str]:
         return self.script.models

@@ -34,6 +34,7 @@ def test_a_new_body_a_target_and_limits_are_new_calls() -> None:
 @pytest.mark.parametrize(("first", "then", "kept"), [(None, 9.0, 9.0), (5.0, 9.0, 5.0), (9.0, 5.0, 5.0)])
 def test_a_limit_never_puts_a_deadline_off(first: float | None, then: float, kept: float) -> None:
     asked = Call(op="chat", model="fast", body=Body.of({}), deadline=first)
+    assert asked.within(connect=1.0, deadline=then, begun=0.5).begun == 0.5
     assert asked.within(connect=1.0, deadline=then).deadline == kept
 
 

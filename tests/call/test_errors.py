@@ -18,6 +18,7 @@ from spangate.call.errors import (
     UpstreamIncomplete,
     UpstreamTimeout,
     UpstreamUnreachable,
+    may_have_worked,
     model_not_found,
 )
 
@@ -109,3 +110,17 @@ def test_a_very_long_name_is_cut() -> None:
     said: Any = model_not_found("x" * 100_000, ["a"]).message
     assert len(said) < 200
     assert "x" * 61 + "...'" in said
+
+
+@pytest.mark.parametrize(
+    ("fault", "worked"),
+    [
+        (UpstreamUnreachable("x"), False),
+        (UpstreamTimeout("x", limit="connect"), False),
+        (UpstreamTimeout("x", limit="first"), True),
+        (UpstreamError("x", status=500), False),
+        (UpstreamIncomplete("x"), True),
+    ],
+)
+def test_who_may_have_used_tokens(fault: ProviderFault, worked: bool) -> None:
+    assert may_have_worked(fault) is worked

@@ -27,6 +27,14 @@ def test_a_figure_may_be_called_as_it_likes() -> None:
     assert notes.named("fallback.next")[0].figures == {"figures": 1, "target": "b"}
 
 
+def test_figures_of_a_dict_are_told_as_others_are() -> None:
+    notes = Notes()
+    notes.by({"rule": "policies.paid[0]"}).tell("budget.settled", {"used": 5})
+    notes.by({"rule": "policies.paid[0]"}).tell("budget.settled", {"used": 6, "rule": "own"})
+    notes.tell("budget.settled", {"used": 7})
+    assert [note.figures for note in notes] == [{"used": 5, "rule": "policies.paid[0]"}, {"used": 6, "rule": "own"}, {"used": 7}]
+
+
 def test_who_reads_is_not_disturbed_by_who_writes() -> None:
     notes = Notes()
     notes.add("first")

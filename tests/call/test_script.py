@@ -270,6 +270,20 @@ def test_a_status_becomes_the_error_that_a_provider_sends(status: int, kind: str
     assert str(status) in error.message
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_head_is_told_before_anything_else(stream: bool) -> None:
+    heads: list[tuple[int, object]] = []
+    limits, later = {"x-ratelimit-remaining-requests": "1"}, {"retry-after": "2"}
+    script = Script([{"answer": {"headers": limits}, "times": 1}, {"fault": {"status": 429, "headers": later}}])
+    events = script.answer(asking(stream=stream), head=lambda status, headers: heads.append((status, headers)))
+    assert isinstance(await anext(events), Opened)
+    assert heads == [(200, limits)]
+    await events.aclose()
+    with pytest.raises(UpstreamError):
+        await anext(script.answer(asking(stream=stream), head=lambda status, headers: heads.append((status, headers))))
+    assert heads[1:] == [(429, later)]
+
+
 async def test_a_refusal_in_words_of_its_own() -> None:
     said = {"status": 429, "message": "No money.", "type": "insufficient_quota", "code": "insufficient_quota", "param": "model"}
     with pytest.raises(UpstreamError) as error:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spangate.call import sse
-from spangate.call.spoken import spoken_in, tokens_of
+from spangate.call.spoken import PIECE, pieces_of, spoken_in, text_of, tokens_of, voices_in
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,30 @@ def test_an_event_that_says_something_is_a_delta(data: bytes, deltas: int) -> No
 @pytest.mark.parametrize(("text", "deltas", "tokens"), [(0, 0, 0), (1, 0, 1), (9, 0, 3), (10, 10, 10), (400, 10, 100)])
 def test_a_delta_is_a_token_at_the_least(text: int, deltas: int, tokens: int) -> None:
     assert tokens_of(text, deltas) == tokens
+
+
+def test_what_was_cut_off_within_a_letter_or_an_escape_says_the_rest() -> None:
+    assert spoken_in(b'{"content":"caf\\u00e9 caf\\u00')[0] == len("café caf".encode())
+    assert spoken_in('{"content":"\\n日本'.encode()[:-1])[0] == len("\n日".encode())
+    assert text_of(b"caf\\u00e9 \\ud83d\\ude42 \\n caf\\u00") == "café 🙂 \n caf00"
+    assert text_of("日本".encode()[1:]) == "本"
+
+
+@pytest.mark.fault("USE-10")
+def test_choices_that_come_in_turns_are_told_apart() -> None:
+    data = b"".join(
+        sse.frame(json.dumps({"choices": [{"index": index, "delta": {"content": words}}]}).encode())
+        for words, index in (("Az", 0), ("Bl", 1), ("ure", 0), ("ue", 1))
+    )
+    assert voices_in(data) == [b"Azure", b"Blue"]
+
+
+@pytest.mark.parametrize("most", [PIECE // 4, PIECE, 4 * PIECE])
+def test_pieces_of_a_long_text_are_whole_words_from_all_over_it(most: int) -> None:
+    text = b" ".join(b"%05d" % number for number in range(10_000))
+    pieces = pieces_of(text, most)
+    assert sum(map(len, pieces)) <= most
+    words = [word for piece in pieces for word in piece.split()]
+    assert {len(word) for word in words} == {5}
+    assert max(map(int, words)) - min(map(int, words)) > (5000 if most > PIECE else 10)
+    assert pieces_of(b"short", most) == [b"short"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spangate.call.events import Usage
-from spangate.call.usage import MOST_TOKENS, believed, usage_of
+from spangate.call.usage import MOST_TOKENS, NOTHING, believed, billed, usage_of
 
 ODD = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 COUNT = st.integers(-5, 50) | ODD
@@ -82,3 +82,27 @@ def test_details_never_exceed_their_totals(said: Any) -> None:
 @pytest.mark.parametrize(("tokens", "found"), [(-1, 0), (0, 0), (7, 7), (MOST_TOKENS, MOST_TOKENS), (MOST_TOKENS + 1, MOST_TOKENS)])
 def test_a_count_is_believed_within_reason(tokens: int, found: int) -> None:
     assert believed(tokens) == found
+
+
+@pytest.mark.fault("USE-12")
+@pytest.mark.parametrize(
+    ("usage", "worked", "counts"),
+    [
+        (Usage(13, 20, cached=5), True, Usage(13, 20, cached=5)),
+        (Usage(13, 20), False, Usage(13, 20)),
+        (Usage(0, 0), True, Usage(0, 0)),
+        (None, True, Usage(100, 50, source="estimated")),
+        (None, False, NOTHING),
+        (Usage(0, 20, unknown="input"), True, Usage(100, 20, source="estimated")),
+        (Usage(13, 0, cached=5, unknown="output"), True, Usage(13, 50, cached=5, source="estimated")),
+        (Usage(2**39, 20), True, Usage(MOST_TOKENS, 20, source="estimated")),
+        (Usage(13, 2**39, reasoning=2**39), True, Usage(13, MOST_TOKENS, reasoning=MOST_TOKENS, source="estimated")),
+    ],
+)
+def test_what_an_attempt_counts_for(usage: Usage | None, worked: bool, counts: Usage) -> None:
+    assert billed(usage, lambda: 100, lambda: 50, worked=worked) == counts
+
+
+def test_vectors_have_no_tokens_of_output() -> None:
+    assert billed(Usage(8, unknown="output"), lambda: 100, lambda: 50, worked=True, vectors=True) == Usage(8)
+    assert billed(None, lambda: 100, lambda: 50, worked=True, vectors=True) == Usage(100, 0, source="estimated")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,9 @@ from spangate.call.call import Call, Target
 from spangate.call.chain import chain, pulling
 from spangate.call.errors import OurFault, ProviderFault, SpangateError, UpstreamError, UpstreamIncomplete, UpstreamTimeout
 from spangate.call.events import Closed, Delta, Event, Opened, Usage
-from spangate.exporters.observe import Around, Attempt
+from spangate.call.spoken import Sample
+from spangate.call.usage import NOTHING
+from spangate.exporters.observe import Around, Attempt, Counting
 
 USAGE = Usage(7, 2)
 OPENED, PIECE, CLOSED = Opened(model="m-1", request_id="r1"), Delta(b"data: {}\n\n"), Closed(USAGE, "stop")
@@ -22,7 +25,7 @@ def call() -> Call:
     return Call(op="chat", model="m", body=Body.of({}), target=Target("up", "m-big"))
 
 
-async def observed(*events: Event | BaseException, take: int = 99) -> Call:
+async def observed(*events: Event | BaseException, take: int = 99, counting: Counting | None = None) -> Call:
     """A call through both layers; the outside takes so many events."""
     asked = call()
 
@@ -33,7 +36,7 @@ async def observed(*events: Event | BaseException, take: int = 99) -> Call:
             yield event
 
     try:
-        async with pulling(chain([Around(), Attempt()], answer)(asked)) as answering:
+        async with pulling(chain([Around(), Attempt(counting=counting)], answer)(asked)) as answering:
             for _ in range(take):
                 await anext(answering)
     except (StopAsyncIteration, SpangateError, asyncio.CancelledError):
@@ -92,6 +95,56 @@ async def test_a_cancellation_tells_why_or_not() -> None:
 async def test_a_defect_is_no_providers_error() -> None:
     (attempt,) = (await observed(OurFault("a defect"))).seen.attempts
     assert attempt.outcome == "cancelled"
+
+
+class Counts:
+    """Counts a thousand of input and five of output. `prepared`: how often it was asked to."""
+
+    def __init__(self, said: int | None = 5) -> None:
+        self.prepared = 0
+        self._said = said
+
+    async def prepare(self, call: Call) -> None:
+        self.prepared += 1
+
+    def asked(self, call: Call) -> int:
+        return 1000
+
+    def said(self, model: str, samples: Sequence[Sample]) -> int | None:
+        assert model == "m-big"
+        return self._said
+
+
+WORDS = Delta(b'data: {"choices":[{"index":0,"delta":{"content":"hello there"}}]}\n\n')
+COUNTED, THUMB = Usage(1000, 5, source="estimated"), Usage(1000, 3, source="estimated")
+
+
+@pytest.mark.parametrize(
+    ("events", "said", "billed", "prepared"),
+    [
+        ([OPENED, WORDS, CLOSED], 5, USAGE, 0),
+        ([OPENED, WORDS, Closed(None, "stop")], 5, COUNTED, 1),
+        ([OPENED, WORDS, Closed(None, "stop")], None, THUMB, 1),
+        ([OPENED, WORDS, Closed(Usage(7, unknown="output"), "stop")], 5, Usage(7, 5, source="estimated"), 1),
+        ([OPENED, *[WORDS] * 9, Closed(None, "stop")], 5, Usage(1000, 9, source="estimated"), 1),
+        ([OPENED, WORDS, UpstreamIncomplete("no")], 5, COUNTED, 0),
+        ([OPENED, WORDS, UpstreamError("no")], 5, COUNTED, 0),
+        ([UpstreamIncomplete("no")], 0, Usage(1000, 0, source="estimated"), 0),
+        ([UpstreamError("no", status=503)], 5, NOTHING, 0),
+        ([UpstreamTimeout("no", limit="connect")], 5, NOTHING, 0),
+        ([asyncio.CancelledError()], 0, Usage(1000, 0, source="estimated"), 0),
+        ([asyncio.CancelledError(UpstreamTimeout("late", limit="connect"))], 0, NOTHING, 0),
+    ],
+)
+async def test_what_an_attempt_counts_for(events: list[Any], said: int | None, billed: Usage, prepared: int) -> None:
+    counting = Counts(said)
+    (attempt,) = (await observed(*events, counting=counting)).seen.attempts
+    assert (attempt.billed, counting.prepared) == (billed, prepared)
+
+
+async def test_without_anybody_who_counts_it_is_a_rule_of_thumb() -> None:
+    (attempt,) = (await observed(OPENED, WORDS, Closed(None, "stop"))).seen.attempts
+    assert attempt.billed == Usage(0, 3, source="estimated")
 
 
 async def test_each_attempt_has_its_number() -> None:

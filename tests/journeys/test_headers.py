@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from case import CHAT, KEY, OTHER, PROVIDER_KEY, case, settings
+from case import CHAT, KEY, OTHER, PROVIDER_KEY, case, key_hash, settings
 from gateway import until
 from upstream import C, D, F, chat_answer, chat_completion, chunk, chunked, error, http, play, raw_head, sse, wants_stream
 
@@ -312,6 +312,41 @@ async def test_a_body_that_is_not_wanted_is_not_asked_for(tmp_path: Path, header
         assert (answer.status, answer.interim) == (status, [])
         assert answer.header("connection") == "close"
         assert answer.error["message"]
+
+
+@pytest.mark.fault("HDR-10")
+@pytest.mark.parametrize(
+    ("rule", "code", "path"),
+    [
+        ({"budget": {"limit": 2, "window": "total", "weights": {"input": 0, "output": 1}}}, "budget_exceeded", "/v1/chat/completions"),
+        ({"budget": {"limit": 1, "unit": "requests", "window": "day"}}, "budget_exceeded", "/v1/completions"),
+        ({"rate_limit": {"requests": "1/h"}}, "rate_limit_exceeded", "/v1/embeddings"),
+    ],
+)
+async def test_a_body_that_no_budget_has_room_for_is_not_asked_for(tmp_path: Path, rule: dict[str, object], code: str, path: str) -> None:
+    """The team's first call has used it up. Another team is asked for its body as ever."""
+    keys = [{"name": "ci", "hash": key_hash(KEY)}]
+    other = [{"name": "ci", "hash": key_hash(OTHER)}]
+    given = {"search": {"policies": [rule], "keys": keys}, "other": {"keys": other}}
+    async with case(tmp_path, play(chat_answer("Hello")), teams=given) as it:
+        assert (await it.ask({"max_tokens": 2})).status == 200
+        async with it.line() as line:
+            it.rows += 1
+            await line.send(it.request(b"", path=path, headers=[("Expect", "100-continue"), ("Content-Length", "2000000")]))
+            answer = await line.answer()
+        assert (answer.status, answer.interim, answer.error["code"]) == (429, [], code)
+        assert answer.header("connection") == "close"
+        assert len(it.up.requests) == 1
+        seen = (await it.running.kept.count(2))[1]
+        assert (seen.outcome, seen.request_bytes, len(seen.notes)) == ("refused", 0, 1)
+        it.key = OTHER
+        async with it.line() as line:
+            it.rows += 1
+            body = b'{"model": "m", "messages": []}'
+            await line.send(it.request(b"", headers=[("Expect", "100-continue"), ("Content-Length", str(len(body)))]))
+            assert await line.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            await line.send(body)
+            assert (await line.answer()).status == 200
 
 
 # ---- what is reflected

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from case import CHAT, KEY, Case
+from case import CHAT, KEY, Case, key_hash
 from otlp_sink import Sink, attributes
 from serving import Program, serving
 from told import CLIENT, SERVER, told
@@ -201,6 +201,38 @@ async def test_a_locked_database_costs_no_call_and_no_row(tmp_path: Path) -> Non
 
 
 @pytest.mark.fault("STO-03")
+@pytest.mark.parametrize("on_state_error", ["refuse", "allow"])
+async def test_a_budget_is_kept_while_the_disk_is_full(on_state_error: str, tmp_path: Path) -> None:
+    """What is spent is never read from a database that failed: memory knows it. A budget whose spend couldn't be kept through a crash
+    refuses meanwhile, unless it says otherwise, and goes on where it was."""
+    rule = {"budget": {"name": "b", "limit": 900, "window": "total", "models": ["m"], "on_state_error": on_state_error}}
+    keys = {"keys": [{"name": "ci", "hash": key_hash(KEY)}], "policies": [rule]}
+    async with Misbehaving(play(chat_answer("Hello"))) as up, asyncio.timeout(60):
+        with Sink() as sink, serving(tmp_path, up.base_url, **telling(sink), teams={"search": keys, "other": {}}) as program:
+            gateway, it = psutil.Process(program.process.pid), program.case(up)
+            everything = asyncio.create_task(program.end())
+            assert {(await it.ask({"max_tokens": 2})).status for _ in range(20)} == {200}
+            assert await spent(it) == (20 * 9, 0)
+            gateway.rlimit(psutil.RLIMIT_FSIZE, (4096, psutil.RLIM_INFINITY))
+            statuses = [(await it.ask({"max_tokens": 2})).status for _ in range(40)]
+            assert set(statuses) <= ({200, 503} if on_state_error == "refuse" else {200})
+            done = 20 + statuses.count(200)
+            assert await spent(it) == (done * 9, 0)
+            gateway.rlimit(psutil.RLIMIT_FSIZE, (psutil.RLIM_INFINITY, psutil.RLIM_INFINITY))
+            while (answer := await it.ask({"max_tokens": 2})).status != 429:
+                done += answer.status == 200
+            assert await spent(it) == (done * 9, 0)
+            assert 800 < done * 9 <= 900
+            program.process.send(signal.SIGTERM)
+            assert (await everything)[0].code == 0
+
+
+async def spent(it: Case) -> tuple[float, float]:
+    [row] = (await it.ask(path="/v1/key", method="GET")).json()["budgets"]
+    return row["used"], row["reserved"]
+
+
+@pytest.mark.fault("STO-03")
 async def test_a_disk_without_room_costs_rows_and_no_call(tmp_path: Path) -> None:
     """The limit on the size of files stands for a full disk, as it is set from outside while the program runs."""
     async with Misbehaving(play(chat_answer("Hello"))) as up:
@@ -256,7 +288,8 @@ async def flood(program: Program, up: Misbehaving, number: int, first: int) -> N
                 line._heard = []
                 bad = it.request(key=f"sg-{each:043d}")
                 await line.send(bad + it.request(headers=[("x-spangate-user", f"u-{each}"), ("x-spangate-thread", f"t-{each}")]))
-                assert ((await line.answer()).status, (await line.answer()).status) == (401, 200)
+                assert (await line.answer()).status in (401, 429), "a source that tries many is told to wait"
+                assert (await line.answer()).status == 200, "and so is nobody with a good key"
 
     await asyncio.gather(*(lane(each, 8) for each in range(8)))
     up.requests.clear()
@@ -287,8 +320,10 @@ async def test_what_callers_make_up_is_not_kept_in_memory(tmp_path: Path, warm: 
             assert b"u-1" not in pages[1]
             program.process.send(signal.SIGTERM)
             assert (await everything)[0].code == 0
-    rows = kept(tmp_path, 'SELECT status, count(*), count(DISTINCT "user") FROM calls GROUP BY status ORDER BY status')
-    assert rows == [(200, warm + number, warm + number), (401, warm + number, 1)]
+    rows = kept(tmp_path, 'SELECT status = 200, count(*), count(DISTINCT "user"), count(DISTINCT status) FROM calls GROUP BY 1 ORDER BY 1')
+    assert rows == [(False, warm + number, 1, 2), (True, warm + number, warm + number, 1)]
+    wrong = "SELECT status, error_code, count(*) >= 100 FROM calls WHERE status <> 200 GROUP BY 1, 2 ORDER BY 1"
+    assert kept(tmp_path, wrong) == [(401, "invalid_api_key", True), (429, "rate_limit_exceeded", True)]
 
 
 # ---- TEL-05: names that callers make up

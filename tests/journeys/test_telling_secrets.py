@@ -116,7 +116,7 @@ def failing(request: Request) -> list[Play]:
     return [
         play(error(400, words, type=CANARIES["words"], code=CANARIES["words"])),
         play(error(401, words, code=CANARIES["words"])),
-        play(error(429, words, headers=[("retry-after", "1"), ("x-request-id", CANARIES["its header"])])),
+        play(error(429, words, headers=[("retry-after", "0.01"), ("x-request-id", CANARIES["its header"])])),
         play(error(500, words)),
         play(http(502, [("Content-Type", "text/html")], html)),
         play(http(200, (), b'{"CANARY-whole-answer": broken')),

@@ -232,7 +232,7 @@ async def test_a_caller_who_leaves_pays_for_what_came() -> None:
                 break
     used, reserved = await gate.figures("b")
     assert reserved == 0
-    assert 10 <= used <= 25
+    assert 10 <= used <= 30
     assert notes(asked, "budget.settled")[0]["estimated"] is True
 
 
@@ -264,7 +264,7 @@ async def test_a_stream_goes_on_as_long_as_there_are_slices() -> None:
     assert heard.text == LONG * 3
     assert await gate.figures("b") == (7500, 0)
     [line] = notes(heard, "budget.settled")
-    assert 7500 <= line["reserved"] <= 8200
+    assert 5800 <= line["reserved"] <= 7500, "its text is 6000 tokens, and it was held a slice at a time"
 
 
 @pytest.mark.parametrize("usage_frame", [True, False])

@@ -7,29 +7,16 @@ from typing import Any
 import pytest
 
 from spangate.call.call import Target
-from spangate.call.errors import ProviderFault, Refused, UpstreamError, UpstreamIncomplete, UpstreamTimeout, UpstreamUnreachable
+from spangate.call.errors import Refused
 from spangate.policies.budget import Budget
-from spangate.policies.meter import may_have_worked
+from spangate.policies.ledger.ledger import NANO, StateUnavailable
 from spangate.policies.rate_limit import RateLimit
 from spangate.policies.refusals import TargetRefused
 
 from admitting import Gate, notes
+from ledgers import Gone, claim
 
 USES_30 = [{"usage": {"input": 10, "output": 20}}]
-
-
-@pytest.mark.parametrize(
-    ("fault", "worked"),
-    [
-        (UpstreamUnreachable("x"), False),
-        (UpstreamTimeout("x", limit="connect"), False),
-        (UpstreamTimeout("x", limit="first"), True),
-        (UpstreamError("x", status=500), False),
-        (UpstreamIncomplete("x"), True),
-    ],
-)
-def test_who_may_have_used_tokens(fault: ProviderFault, worked: bool) -> None:
-    assert may_have_worked(fault) is worked
 
 
 @pytest.mark.fault("USE-14")
@@ -77,6 +64,35 @@ async def test_a_provider_has_limits_across_teams() -> None:
     assert caught.value.facts["limit"]["scope"] == "provider:script"
     assert await gate.figures("b") == (60, 0)
     assert len(gate.received) == 2
+
+
+@pytest.mark.fault("RL-01")
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        ("local", ["", "", "rate_limit_exceeded"]),
+        ("allow", ["", "", ""]),
+        ("refuse", ["state_unavailable"] * 3),
+    ],
+)
+async def test_limits_of_a_provider_while_the_counters_are_away(then: str, told: list[str]) -> None:
+    ledger = Gone()
+    limit = {"requests": "2/min", "tokens": "1M/min", "concurrent": 1, "per": "provider", "on_state_error": then}
+    gate = Gate(RateLimit.model_validate(limit), ledger=ledger, script=USES_30)
+    ledger.away = True
+    seen = []
+    for _ in range(3):
+        try:
+            await gate.ask(max_tokens=20)
+            seen.append("")
+        except (Refused, StateUnavailable) as error:
+            seen.append(error.code)
+    assert seen == told
+    assert len(gate.received) == told.count("")
+    asked = claim("list.rate_limit.provider tokens provider", 0, 1, "rolling 1m", scope="script", home="provider:script")
+    [tokens] = await gate.books.local.read([asked])
+    assert tokens.used == (60 * NANO if then == "local" else 0)
+    assert (ledger.open, gate.books.local.open) == (0, 0)
 
 
 async def test_calls_of_teams_without_rules_are_not_metered() -> None:

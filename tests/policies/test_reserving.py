@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,34 +10,19 @@ import pytest
 from spangate.call.errors import Refused
 from spangate.call.events import Usage
 from spangate.policies.budget import Budget
-from spangate.policies.ledger.ledger import Answer, Claim, StateUnavailable
-from spangate.policies.ledger.memory import MemoryHold, MemoryLedger
+from spangate.policies.ledger.ledger import NANO, StateUnavailable
+from spangate.policies.ledger.memory import MemoryLedger
 from spangate.policies.rate_limit import RateLimit
 from spangate.policies.tokens import Estimate, Tokens
 
 from admitting import Gate, call, notes
+from ledgers import Gone
 
 USES_30 = [{"usage": {"input": 10, "output": 20}}]
 
 
 def budget(limit: Any = 10_000, **more: Any) -> Budget:
     return Budget.model_validate({"name": "b", "limit": limit, "window": "total", **more})
-
-
-class Gone(MemoryLedger):
-    """Counters that can't be reached while `away`."""
-
-    away = False
-
-    def hold(self, id: str) -> MemoryHold:
-        return GoneHold(self, id)
-
-
-class GoneHold(MemoryHold):
-    async def reserve(self, claims: Sequence[Claim]) -> Answer:
-        if self._ledger.away:  # type: ignore[attr-defined]
-            raise StateUnavailable("away")
-        return await super().reserve(claims)
 
 
 async def asks(gate: Gate, **asked: Any) -> str:
@@ -84,6 +69,30 @@ async def test_what_was_let_go_is_noted() -> None:
     assert gate.books.local.open == 0
 
 
+@pytest.mark.fault("RL-01")
+async def test_a_call_that_is_too_many_here_waits_here() -> None:
+    ledger = Gone()
+    gate = Gate(RateLimit.model_validate({"concurrent": 1, "wait": "5s"}), ledger=ledger, script=[{"answer": {"first": "10ms"}}, *USES_30])
+    ledger.away = True
+    heard = await asyncio.gather(*(gate.ask() for _ in range(3)))  # without patience two are refused
+    assert len(heard) == len(gate.received) == 3
+    assert (gate.books.local.open, gate.books.waiting_locally.standing) == (0, 0)
+
+
+async def test_where_only_limits_apply_nothing_needs_to_be_kept() -> None:
+    gate = Gate(RateLimit.model_validate({"requests": "2/min", "on_state_error": "refuse"}), trouble=lambda: "no space left")
+    assert [await asks(gate) for _ in range(3)] == ["admitted", "admitted", "rate_limit_exceeded"]
+    assert await gate.figures("list.rate_limit.key") == (2, 0)
+
+
+async def test_what_is_let_go_though_it_can_not_be_kept_is_counted() -> None:
+    gate = Gate(budget(40, on_state_error="allow"), trouble=lambda: "no space left", script=USES_30)
+    heard = await gate.ask(max_tokens=20)
+    assert [note["then"] for note in notes(heard, "budget.state_unavailable")] == ["allow"]
+    assert await gate.figures("b") == (30, 0)
+    assert await asks(gate, max_tokens=20) == "budget_exceeded"
+
+
 async def test_where_nothing_can_be_kept_the_rule_says_what_happens() -> None:
     gate = Gate(budget(), trouble=lambda: "no space left")
     assert await asks(gate) == "state_unavailable"
@@ -99,6 +108,32 @@ async def test_without_a_cap_twice_what_is_usual_is_held() -> None:
     gate = Gate(budget(1000), tokens=tokens, script=USES_30)
     heard = await gate.ask()
     assert heard.headers["x-spangate-capped"] == str(2 * usual)
+
+
+@pytest.mark.parametrize(
+    ("rule", "asked", "output_cap"),
+    [
+        (budget(1000, weights={"input": 0}), 10**18, 1000),
+        (budget(1000, weights={"input": 0, "output": 7}), 900, 142),
+        (budget("0.00123", unit="usd"), 5000, 246),
+        (budget(100, weights={"input": 0}, on_exceeded="wrap_up", grace="50%"), 5000, 150),
+    ],
+)
+@pytest.mark.parametrize("n", [1, 3])
+async def test_a_cap_is_lowered_to_the_most_that_fits_in_one_question(rule: Budget, asked: int, output_cap: int, n: int) -> None:
+    ledger = Gone()
+    gate = Gate(rule, ledger=ledger, script=USES_30, pricing=lambda _: lambda _into, output, *_: output * 5000)
+    heard = await gate.ask(max_tokens=asked, n=n)
+    assert heard.headers["x-spangate-capped"] == str(output_cap // n)
+    assert ledger.asked == 1
+
+
+async def test_a_price_that_is_no_whole_number_is_held_in_full() -> None:
+    gate = Gate(budget("0.000001", unit="usd"), script=USES_30, pricing=lambda _: lambda _into, output, *_: round(output * 3.7))
+    heard = await gate.ask(max_tokens=5000)
+    most = int(heard.headers["x-spangate-capped"])
+    assert 1000 // 3.7 - 60 <= most <= 1000 / 3.7
+    assert round(most * 3.7) <= notes(heard, "budget.settled")[0]["reserved"] * NANO <= 1000
 
 
 async def test_where_nobody_caps_a_long_cap_of_the_callers_is_not_held() -> None:

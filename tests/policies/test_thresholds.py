@@ -6,20 +6,27 @@ import asyncio
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from spangate.call.errors import Refused
 from spangate.policies.budget import Budget
-from spangate.policies.ledger.ledger import NANO, Counter, Standing
-from spangate.policies.thresholds import SIGNATURE, Crossings, Thresholds, Webhooks, signature
-from spangate.policies.windows import window
+from spangate.policies.ledger.ledger import NANO, Counter, Standing, StateUnavailable
+from spangate.policies.ledger.valkey import ValkeyLedger
+from spangate.policies.thresholds import ASKING, SIGNATURE, Crossings, Thresholds, Webhooks, signature
+from spangate.policies.windows import SECOND, window
 
-from admitting import Gate, notes
+from admitting import Gate, call, notes
 from gateway import until
+from ledgers import Hands
+from valkey_server import Valkey, valkey
 
 SECRET = "0123456789abcdef"
 AT = Thresholds.model_validate({"at": ["50%", "80%", 1], "webhook": "http://hooks.example.com/x", "secret": SECRET})
@@ -54,6 +61,25 @@ def test_what_refuses_has_reached_all_of_it() -> None:
     assert crossings.look(AT, standing(), 97 * NANO, refused=True) == 1
     assert crossings.look(AT, standing(), 97 * NANO, refused=True) is None
     assert crossings.look(AT, standing(limit=0), 0, refused=False) is None
+
+
+def test_of_a_rolling_window_each_is_told_again_when_its_length_has_passed() -> None:
+    """Its end moves with every call, and is none to go by."""
+    hands = Hands()
+    crossings = Crossings(clock=hands.clock)
+    counter, found = Counter("acme", "b", "search", window("rolling 60s")), []
+    for _ in range(70):
+        found.append(crossings.look(AT, Standing(counter, 100 * NANO, 0, 0, resets_at=hands.wall + 60 * SECOND), 60 * NANO))
+        hands.pass_(1)
+    assert [number for number, level in enumerate(found) if level is not None] == [0, 60]
+
+
+def test_what_was_told_before_a_restart_is_not_told_again() -> None:
+    crossings = Crossings()
+    crossings.restore(standing().counter, 1, Decimal("0.8"))
+    assert crossings.look(AT, standing(), 90 * NANO) is None
+    assert crossings.look(AT, standing(), 100 * NANO) == 1
+    assert crossings.look(AT, standing(resets_at=2), 60 * NANO) == Decimal("0.5")
 
 
 def test_counters_are_not_remembered_for_ever() -> None:
@@ -111,6 +137,83 @@ async def test_a_call_that_crosses_one_is_noted_and_one_signed_request_is_sent()
     seconds = headers[SIGNATURE].partition(",")[0].removeprefix("t=")
     wanted = hmac.new(SECRET.encode(), f"{seconds}.".encode() + body, hashlib.sha256).hexdigest()
     assert headers[SIGNATURE] == f"t={seconds},v1={wanted}" == signature(SECRET, int(seconds), body)
+
+
+@pytest.fixture
+def server() -> Iterator[Valkey]:
+    with TemporaryDirectory(prefix="valkey-") as folder, valkey(Path(folder)) as started:
+        yield started
+
+
+async def test_of_several_gateways_one_tells(server: Valkey) -> None:
+    """Each threshold once, also where several cross it, in whatever order they hear of it; and by a note of one call."""
+    hook, noted = Hook(), []
+    rule = Budget.model_validate({"name": "b", "limit": 100, "window": "day", "thresholds": AT.model_dump()})
+    ledgers = [ValkeyLedger(server.url) for _ in range(3)]
+    script = [{"usage": {"input": 0, "output": 10}}]
+    gates = [Gate(rule, script=script, ledger=each, webhooks=Webhooks(hook)) for each in ledgers]
+    for number in range(30):
+        gate = gates[number % 3]
+        asked = call(max_tokens=10)
+        with suppress(Refused):
+            await gate.hear(asked)
+        noted += [note["threshold"] for note in notes(asked, "budget.threshold")]
+        await gate.ledger.drain(5)
+        await gate.books.crossings.known()
+    for ledger in ledgers:
+        await ledger.close()
+    assert [json.loads(body)["threshold"] for _, _, body in hook.got] == noted == [0.5, 0.8, 1]
+
+
+class Asked:
+    """Who knows of all gateways what was told: what it says to each question."""
+
+    def __init__(self, *answers: bool | StateUnavailable) -> None:
+        self.answers = list(answers)
+        self.questions: list[tuple[Counter, Decimal, int | None]] = []
+
+    async def __call__(self, counter: Counter, level: Decimal, until: int | None) -> bool:
+        self.questions.append((counter, level, until))
+        answer = self.answers.pop(0)
+        if isinstance(answer, StateUnavailable):
+            raise answer
+        return answer
+
+
+async def test_where_nobody_can_be_asked_it_is_told() -> None:
+    asked = Asked(False, StateUnavailable("away"), True)
+    crossings, told = Crossings(asked), []
+    counter = standing().counter
+    for level in AT.at:
+        crossings.look(AT, standing(7), int(100 * level) * NANO)
+        crossings.tell(counter, level, {"threshold": level}, lambda level=level: told.append(level))  # type: ignore[misc]
+    await crossings.known()
+    assert told == [Decimal("0.8"), 1]
+    assert crossings.notes(counter) == [{"threshold": level} for level in told]
+    assert crossings.notes(counter) == ()
+    assert asked.questions == [(counter, level, 7) for level in AT.at]
+
+
+async def test_many_questions_wait_for_nobody() -> None:
+    never = asyncio.Event()
+
+    async def hangs(*_: Any) -> bool:
+        return await never.wait()
+
+    crossings, told = Crossings(hangs), []
+    for number in range(ASKING + 5):
+        crossings.tell(standing().counter, Decimal(1), {}, lambda number=number: told.append(number))  # type: ignore[misc]
+    assert told == list(range(ASKING, ASKING + 5))
+    never.set()
+    await crossings.known()
+    assert len(told) == ASKING + 5
+
+
+async def test_what_no_call_came_for_stands_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    crossings = Crossings()
+    crossings.tell(standing().counter, Decimal(1), {"name": "b", "scope": "team:search", "threshold": 1.0}, lambda: None)
+    await crossings.aclose()
+    assert [record.getMessage() for record in caplog.records] == ["the budget b of team:search reached 1.0 of its limit"]
 
 
 async def test_what_is_not_taken_is_tried_again_and_then_dropped() -> None:

@@ -72,6 +72,7 @@ async def test_an_answer_in_time_passes_as_it_is() -> None:
     assert await heard(limit, inside) == [OPENED, PIECE, PIECE, CLOSED]
     assert inside.seen[0].connect == 3
     assert inside.seen[0].deadline == pytest.approx(asyncio.get_running_loop().time() + 2, abs=0.5)
+    assert inside.seen[0].begun == pytest.approx(asyncio.get_running_loop().time() + 1, abs=0.5)
 
 
 @pytest.mark.parametrize(

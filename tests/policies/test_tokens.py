@@ -14,7 +14,7 @@ from spangate.call.body import Body
 from spangate.call.call import Call, Caller, Head, Target
 from spangate.call.events import Usage
 from spangate.policies.content import content_of
-from spangate.policies.tokens import FEW, MOST_WAITING, UNKNOWN_OUTPUT, Errors, Missed, Tokens
+from spangate.policies.tokens import FEW, MOST_WAITING, PAUSE, UNKNOWN_OUTPUT, WARM, Errors, Missed, Tokens
 from spangate.policies.vocabulary import CACHE, Vocabulary
 
 TEXT = "All happy families are alike; each unhappy family is unhappy in its own way. " * 20
@@ -118,6 +118,14 @@ def test_only_what_a_provider_told_teaches(usage: Usage, told: tuple[bool, bool]
 def test_vectors_have_no_output() -> None:
     asked = Call(op="embeddings", model="m", body=Body.of({"input": TEXT}))
     assert Tokens().learn(asked, Usage(input=400)).output is None
+
+
+def test_the_first_answers_teach_and_later_some_each_second() -> None:
+    tokens = Tokens()
+    assert all(tokens.due(0.0) for _ in range(WARM))
+    busy = sum([tokens.due(number / 1000) for number in range(1000)])
+    assert 0.9 / PAUSE - 1 <= busy <= 1 / PAUSE
+    assert all(tokens.due(2.0 + number) for number in range(10)), "who has few teaches with each"
 
 
 def test_made_up_names_take_no_room() -> None:

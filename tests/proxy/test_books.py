@@ -17,7 +17,7 @@ from spangate.proxy.upstream import Upstream
 
 from case import KEY, Case, case, key_hash
 from gateway import until
-from upstream import Misbehaving, chat_completion, http, play
+from upstream import Misbehaving, Request, chat_completion, http, play
 from valkey_server import valkey
 
 JSON = [("content-type", "application/json")]
@@ -55,6 +55,26 @@ async def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
     assert len(before) == len(BUDGETS)
     async with case(tmp_path, answer, teams=teams(*BUDGETS), prices=prices) as it:
         assert await counted(it) == before
+
+
+@pytest.mark.parametrize("window", ["day", "rolling 24h", "total"])
+async def test_a_restart_does_not_tell_again_what_was_told(window: str, tmp_path: Path) -> None:
+    def answers(request: Request) -> Any:
+        return play(http(200, JSON, b"{}" if request.path == "/hook" else chat_completion("x", (0, 30))))
+
+    async with Misbehaving(answers) as up:
+        thresholds = {"webhook": f"{up.base_url.removesuffix('/v1')}/hook", "secret": "0123456789abcdef"}
+        rule = {"budget": {"name": "b", "models": ["m"], "limit": 100, "window": window, "thresholds": thresholds, "cap_output": False}}
+        for told in ([0.5], [0.8], [1.0], []):
+            before = len(hooked(up))
+            async with case(tmp_path, up, teams=teams(rule)) as it:
+                for _ in range(2 if told == [0.5] else 1):
+                    await it.ask()
+            assert [event["threshold"] for event in hooked(up)[before:]] == told
+
+
+def hooked(up: Misbehaving) -> list[dict[str, Any]]:
+    return [request.json() for request in up.requests if request.path == "/hook"]
 
 
 async def test_a_reload_that_brings_the_first_budget_knows_what_was_used(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ COMMANDS = [
     "tail",
     "budgets",
     "explain",
+    "stop",
+    "resume",
     "keys new",
     "keys list",
     "keys revoke",

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from spangate.policies.terms import Signed
 from spangate.proxy import config
 from spangate.proxy.gateway import LISTED, UNLISTED, Gateway, callers_of
 from spangate.proxy.kinds import Kinds
+from spangate.proxy.stopped import Stopped
+from spangate.proxy.stops_file import Turn
 from spangate.proxy.upstream import Upstream
 
 from upstream import Misbehaving, http, play
@@ -301,3 +304,57 @@ async def test_a_note_of_a_budget_says_which_rule_it_is_from() -> None:
                 await anext(events)
         [note] = call.notes.named("budget.refused")
         assert (note.figures["rule"], note.figures["name"]) == ("teams.search.policies[1]", "none")
+
+
+# ---- kill switches
+
+
+def stop(gateway: Gateway, *switches: str) -> None:
+    gateway.switches.now = Stopped({switch: Turn(True, datetime.now(UTC)) for switch in switches})
+
+
+async def stopping(gateway: Gateway, model: str, team: str = "search") -> str:
+    """The switch that refuses a call."""
+    with pytest.raises(Refused) as caught:
+        await target(gateway, model, Caller(team=team, key="ci"))
+    assert caught.value.code == "stopped"
+    return str(caught.value.facts["stopped"]["switch"])
+
+
+async def test_what_is_stopped_is_not_tried_and_the_rest_is() -> None:
+    async with standing() as gateway:
+        assert await target(gateway, "strong") == ("a", "big")  # built before anything was stopped
+        stop(gateway, "provider:a")
+        assert await stopping(gateway, "strong") == await stopping(gateway, "gpt-4") == "provider:a"
+        assert await target(gateway, "fast") == ("b", "fast")
+        stop(gateway, "model:big", "model:gpt-5*")
+        assert [await stopping(gateway, model) for model in ("strong", "gpt-5-mini")] == ["model:big", "model:gpt-5*"]
+        assert await target(gateway, "gpt-4") == ("a", "gpt-4")
+        stop(gateway)
+        assert await target(gateway, "strong") == ("a", "big")
+
+
+async def test_a_call_that_a_budget_sends_to_another_model_is_not_sent_to_one_that_is_stopped() -> None:
+    over = {"limit": 1, "grace": "900%", "on_exceeded": "downgrade", "downgrade_to": "fast"}
+    budget = {"name": "b", "unit": "requests", "window": "total", **over}
+    async with standing(teams={"search": {"policies": [{"budget": budget}]}}) as gateway:
+        assert [await target(gateway, "strong") for _ in range(2)] == [("a", "big"), ("b", "fast")]
+        stop(gateway, "provider:b")
+        assert await stopping(gateway, "strong") == "provider:b"
+        stop(gateway, "model:fast")
+        assert await stopping(gateway, "strong") == "model:fast"
+        stop(gateway, "provider:a")
+        assert await stopping(gateway, "strong") == "provider:a"
+
+
+async def test_a_model_that_is_stopped_is_no_other_than_before_to_who_may_not_use_it() -> None:
+    async with standing(teams={"search": {"models": ["fast"]}}) as gateway:
+        stop(gateway, "model:strong", "provider:a")
+        with pytest.raises(Refused, match="'strong' is not one that this key may use"):
+            await target(gateway, "strong")
+
+
+async def test_another_configuration_has_the_same_switches() -> None:
+    async with standing() as gateway:
+        stop(gateway, "model:fast")
+        assert await stopping(gateway.rekeyed(gateway.config), "fast") == "model:fast"

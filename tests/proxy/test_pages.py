@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spangate.call.errors import Refused
+from spangate.proxy import stops_file
 from spangate.proxy.error_pages import PAGES
 from spangate.proxy.pages import metrics
 
@@ -123,6 +125,22 @@ async def test_health_and_readiness(tmp_path: Path) -> None:
         assert (await it.ask(path="/readyz", method="GET", key="")).json()["config_reload_failed"].endswith("unknown key")
         it.running.app.endpoints.waiting = ["telemetry"]
         assert (await it.ask(path="/readyz", method="GET", key="")).json()["waits_for_restart"] == ["telemetry"]
+
+
+async def test_readiness_says_how_many_switches_are_on_and_not_whose(tmp_path: Path) -> None:
+    path = tmp_path / "spangate.duckdb.stops"
+    async with case(tmp_path) as it:
+        stops_file.turn(path, "team:other", stopped=True, now=datetime.now(UTC))
+        listed = await it.ask(path="/admin/stops", method="GET", key="")
+        assert (listed.status, listed.error["code"]) == (404, "not_found")
+        await it.running.app.switches.look()
+        ready = await it.ask(path="/readyz", method="GET", key="")
+        assert (ready.json()["stopped"], b"other" in ready.body) == (1, False)
+        path.write_text("stopped: [", encoding="utf-8")
+        await it.running.app.switches.look()
+        ready = await it.ask(path="/readyz", method="GET", key="")
+        assert ready.json()["switches"].startswith("spangate.duckdb.stops:2:1: is not YAML")
+        assert str(tmp_path) not in ready.body.decode()
 
 
 async def test_it_is_ready_once_what_was_left_is_in_the_database(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from spangate.call.events import Usage
 from spangate.call.seen import Seen
-from spangate.call.usage import MOST_TOKENS
+from spangate.call.usage import MOST_TOKENS, NOTHING
 from spangate.exporters.traces.attempts import span
 from spangate.exporters.usage import spool_lines
 from spangate.exporters.usage.prices import Prices
@@ -169,6 +169,15 @@ def test_no_figure_is_believed_beyond_reason(usage: Usage, used: tuple[int, int,
     row = one({"usage": usage, "answer_bytes": 81})
     assert (row["input_tokens"], row["cached_tokens"], row["output_tokens"]) == used
     assert row["usage_source"] == source
+
+
+@pytest.mark.parametrize(
+    ("billed", "used"),
+    [(Usage(7, 9, source="estimated"), (7, 9, "estimated")), (Usage(7, 9), (7, 9, "provider")), (NOTHING, (None, None, "none"))],
+)
+def test_what_counts_for_an_attempt_is_not_worked_out_again(billed: Usage, used: tuple[int | None, int | None, str]) -> None:
+    row = one({"usage": None, "answer_bytes": 400, "outcome": "cancelled", "billed": billed})
+    assert (row["input_tokens"], row["output_tokens"], row["usage_source"]) == used
 
 
 def test_an_embedding_has_no_tokens_in_its_answer() -> None:

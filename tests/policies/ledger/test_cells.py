@@ -94,10 +94,22 @@ def test_who_is_new_begins_with_what_the_forgotten_had_until_the_windows_end() -
 
 
 @pytest.mark.parametrize("when", ["hour", "rolling 60s", "in flight"])
+def test_who_is_settled_holds_it_no_more(when: str) -> None:
+    counter = Group(window(when), 2).counter("a", now())
+    cell = counter.at(now())[1]
+    for _ in range(2):
+        cell.hold(5)
+    cell.settle(5, 3, 1)
+    assert (counter.look(now()).reserved, counter.weight(now())) == (5, None)
+    cell.settle(5, 3, 1)
+    assert (counter.look(now()).reserved, counter.weight(now())) == (0, 0 if when == "in flight" else 6)
+
+
+@pytest.mark.parametrize("when", ["hour", "rolling 60s", "in flight"])
 def test_nobody_who_is_held_is_forgotten_though_they_hold_nothing_yet(when: str) -> None:
     group = Group(window(when), 2)
     for number in range(2):
-        group.counter(str(number), now()).at(now())[1].held_by(1)
+        group.counter(str(number), now()).at(now())[1].hold(0)
     for number in range(10):
         group.counter(f"more {number}", now()).at(now())[1].settle(0, 1)
     assert {"0", "1"} <= set(group.counters)

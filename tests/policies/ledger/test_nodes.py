@@ -22,7 +22,8 @@ def test_after_some_failures_nobody_waits_and_then_one_does() -> None:
         node.failed("ConnectionError", 10.0)
     assert node.problem == "ConnectionError"
     assert [node.may_ask(10.0 + wait) for wait in (0.0, REST / 2, REST, REST)] == [False, False, True, False]
-    node.well()
+    node.well(11.0)
+    assert node.heard == 11.0
     assert node.may_ask(10.0)
     assert node.problem == ""
 
@@ -31,7 +32,7 @@ def test_failures_that_are_not_in_a_row_are_none() -> None:
     node = Node("acme", None)
     for _ in range(5 * FAILURES):
         node.failed("TimeoutError", 10.0)
-        node.well()
+        node.well(10.0)
     assert node.problem == ""
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 from spangate.policies.ledger.ledger import StateUnavailable
 from spangate.policies.ledger.nodes import FAILURES
-from spangate.policies.ledger.server import Server, lease_key
+from spangate.policies.ledger.server import QUEUE, Server, lease_key, packed
 
-from valkey_server import Valkey
+from ledgers import until
+from valkey_server import Valkey, valkey
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,55 @@ async def test_steps_are_each_for_itself(shared_valkey: Valkey) -> None:
         await server.close()
 
 
+async def test_a_burst_of_calls_is_no_fault_of_the_servers(shared_valkey: Valkey) -> None:
+    """More at once than a server answers in the time of a step: they take turns."""
+    server = Server(shared_valkey.url, timeout=0.05)
+    try:
+        answers = await asyncio.gather(*(server.run("acme", "beat", packed(("one", 1000))) for _ in range(1000)))
+        assert len(answers) == 1000
+        assert server.problem == ""
+    finally:
+        await server.close()
+
+
+async def test_who_takes_turns_waits_for_no_server_that_is_silent(tmp_path: Path) -> None:
+    with valkey(tmp_path) as silent:
+        server = Server(silent.url, timeout=0.05)
+        try:
+            await server.run("acme", "ping")
+            silent.pause()
+            began = time.monotonic()
+            answers = await asyncio.gather(*(server.run("acme", "ping") for _ in range(500)), return_exceptions=True)
+            assert {type(answer) for answer in answers} == {StateUnavailable}
+            assert time.monotonic() - began < QUEUE, "soon it is known"
+            assert server.problem
+            silent.resume()
+
+            async def well() -> bool:
+                await server.probe()
+                return not server.problem
+
+            await until(well)
+            assert (await server.run("acme", "ping"))[0] == "ping"
+        finally:
+            await server.close()
+
+
+@pytest.mark.parametrize("way", ["a replica", "full"])
+async def test_a_server_that_can_not_write_is_found_out_by_asking(way: str, tmp_path: Path) -> None:
+    with valkey(tmp_path) as other:
+        server = Server(other.url)
+        try:
+            await server.probe()
+            assert server.problem == ""
+            other.say(*(("REPLICAOF", "127.0.0.1", "1") if way == "a replica" else ("CONFIG", "SET", "maxmemory", "1")))
+            await server.probe()
+            assert server.problem
+            assert other.everything() == []
+        finally:
+            await server.close()
+
+
 async def test_nothing_of_the_address_is_shown(tmp_path: Path) -> None:
     server = Server(f"unix://:hunter2@{tmp_path}/nobody")
     try:
@@ -55,5 +107,20 @@ async def test_nothing_of_the_address_is_shown(tmp_path: Path) -> None:
                 await server.run("acme", "ping")
             assert "hunter2" not in f"{server!r} {fault.value.detail} {fault.value.message}"
         assert repr(server) == "<Server: ConnectionError>"
+    finally:
+        await server.close()
+
+
+async def test_a_hash_beside_the_counters(shared_valkey: Valkey) -> None:
+    server = Server(shared_valkey.url)
+    key = "spangate:a-test"
+    try:
+        assert await server.fields(key) == {}
+        await server.set_fields(key, {"a": "1", "b": "ö"})
+        assert await server.fields(key) == {"a": "1", "b": "ö"}
+        await server.set_fields(key, {}, ["a", "none"])
+        assert await server.fields(key) == {"b": "ö"}
+        await server.set_fields(key, {"b": "2"}, ["b"])
+        assert await server.fields(key) == {}
     finally:
         await server.close()

@@ -94,7 +94,7 @@ async def test_a_reservation_that_is_sent_twice_is_one(own_valkey: Valkey) -> No
     asked = claim("month", 10, 100)
     async with gateway(own_valkey) as ledger:
         for seq, held in [(1, 10), (1, 10), (2, 20), (2, 20)]:
-            reply = await ledger.ask("acme", "reserve", (ledger.instance, 5000, "x", seq), [asked])
+            reply = await ledger.ask("acme", "reserve", (ledger.instance, 5000, "x", seq, 0), [asked])
             assert reply.held
             assert reply.standings[0].reserved == nano(held)
             assert await figures(ledger, asked) == (0, held)

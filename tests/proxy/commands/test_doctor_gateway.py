@@ -119,3 +119,9 @@ def test_what_was_lost_is_counted() -> None:
         "3 lines of usage that were broken, or that the database refused",
     ]
     assert [each.words for each in losses(READY)] == ["nothing since it started"]
+
+
+def test_kill_switches_are_told_and_so_is_what_is_wrong_with_them() -> None:
+    _, on, wrong, _ = state(gateway(stopped=2, switches="spangate.duckdb.stops:1:1: is not YAML"), "abc")
+    assert (on.level, on.told, "`spangate stop`" in on.mend) == ("warning", "kill switches that are on: 2", True)
+    assert (wrong.level, "is not YAML" in wrong.told) == ("problem", True)

@@ -103,3 +103,10 @@ def test_usage_and_prices_without_the_secrets_of_the_rest(tmp_path: Path) -> Non
 def test_usage_that_can_not_be_used(text: str, tmp_path: Path) -> None:
     with pytest.raises(Failure, match="usage of"):
         assert of(text, tmp_path).usage
+
+
+def test_who_can_answer_and_where_models_lead(tmp_path: Path) -> None:
+    models = "models: {fast: {targets: [{provider: openai, model: gpt-5}, {provider: local}]}, strong: {targets: 5}, x: null}"
+    found = of(f"providers: {{openai: {{}}, local: null}}\n{models}", tmp_path)
+    assert found.providers == ["openai", "local"]
+    assert found.targets == [("openai", "gpt-5"), ("local", "")]

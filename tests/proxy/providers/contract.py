@@ -42,6 +42,7 @@ from proxy.providers.stage import (
 from spangate.call import sse
 from spangate.call.errors import UpstreamError, UpstreamIncomplete
 from spangate.call.events import Closed, Delta, Opened, Usage
+from spangate.policies.gauges import Amount
 from spangate.proxy.convert import as_whole
 
 Check = Callable[[OnStage], Awaitable[None]]
@@ -199,6 +200,9 @@ async def a_refusal_is_raised_before_anything(on_stage: OnStage) -> None:
             assert (fault.status, fault.kind, fault.own_code) == (429, "requests", "rate_limit_exceeded")
             assert (fault.message, fault.retryable, fault.headers) == ("Slow down.", True, {"retry-after": "2"})
             assert stage.in_use() == 0
+            line = stage.provider.lines.of(MODEL)
+            assert line is not None
+            assert line.take(Amount(1)) is None  # what it asked for is kept
 
 
 @holds
