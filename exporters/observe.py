@@ -64,7 +64,8 @@ class Around:
 class Attempt:
     """One request sent upstream, however it ends: an attempt of the call's Seen. `place` is the provider's; `detailed`: the request's
     parameters are kept too, for those who tell of them. `opening` hears of the call, and of what it holds, before its first request goes
-    out. Without `counting` what isn't told is estimated by rule of thumb.
+    out. `counting` counts what isn't told, of calls under budgets or limits; of others it is estimated by rule of thumb, which takes no
+    vocabulary into memory.
     """
 
     place: Place = NOWHERE
@@ -79,6 +80,7 @@ class Attempt:
         seen.provider, seen.target_model = target.provider, target.model
         self._describe(attempt, call)
         said = Said(several=call.head.n > 1)
+        counting = self.counting if call.meter is not None else None
         worked = True
         if self.opening is not None and attempt.number == 1:
             self.opening(seen, None if call.meter is None else call.meter.holds)
@@ -92,8 +94,8 @@ class Attempt:
                         answered(attempt, event, seen)
                     else:
                         attempt.usage, attempt.finish, attempt.outcome = event.usage, event.finish, "success"
-                        if self.counting is not None and (event.usage is None or event.usage.unknown):
-                            await self.counting.prepare(call)
+                        if counting is not None and (event.usage is None or event.usage.unknown):
+                            await counting.prepare(call)
                     yield event
         except ProviderFault as fault:
             failed(attempt, fault)
@@ -109,22 +111,7 @@ class Attempt:
             attempt.ended = seen.clock.mono()
             if attempt.outcome is None:
                 attempt.outcome = "cancelled"
-            self._bill(attempt, call, said, worked=worked or attempt.deltas > 0)
-
-    def _bill(self, attempt: record.Attempt, call: Call, said: Said, *, worked: bool) -> None:
-        """What counts, of spend and of rows alike."""
-        if attempt.usage is None or attempt.usage.unknown:
-            attempt.answer_bytes, attempt.content_deltas = said.total()
-        counting = self.counting
-
-        def asked() -> int:
-            return tokens_of(call.seen.request_bytes) if counting is None else counting.asked(call)
-
-        def answered() -> int:
-            counted = counting.said(attempt.target_model, said.samples) if counting is not None else None
-            return tokens_of(attempt.answer_bytes, attempt.content_deltas) if counted is None else max(counted, attempt.content_deltas)
-
-        attempt.billed = billed(attempt.usage, asked, answered, worked=worked, vectors=call.op == "embeddings")
+            _bill(attempt, call, said, counting, worked=worked or attempt.deltas > 0)
 
     def _describe(self, attempt: record.Attempt, call: Call) -> None:
         place = self.place
@@ -154,3 +141,18 @@ def failed(attempt: record.Attempt, fault: SpangateError) -> None:
             attempt.status, attempt.error_type = fault.status, str(fault.status)
         if fault.own_code in semconv.PROVIDER_CODES:  # says more than a status; any other word is the provider's own
             attempt.error_type = str(fault.own_code)
+
+
+def _bill(attempt: record.Attempt, call: Call, said: Said, counting: Counting | None, *, worked: bool) -> None:
+    """What counts, of spend and of rows alike."""
+    if attempt.usage is None or attempt.usage.unknown:
+        attempt.answer_bytes, attempt.content_deltas = said.total()
+
+    def asked() -> int:
+        return tokens_of(call.seen.request_bytes) if counting is None else counting.asked(call)
+
+    def answered() -> int:
+        counted = counting.said(attempt.target_model, said.samples) if counting is not None else None
+        return tokens_of(attempt.answer_bytes, attempt.content_deltas) if counted is None else max(counted, attempt.content_deltas)
+
+    attempt.billed = billed(attempt.usage, asked, answered, worked=worked, vectors=call.op == "embeddings")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spangate.call.body import Body
 from spangate.call.call import Call, Target
@@ -25,9 +26,9 @@ def call() -> Call:
     return Call(op="chat", model="m", body=Body.of({}), target=Target("up", "m-big"))
 
 
-async def observed(*events: Event | BaseException, take: int = 99, counting: Counting | None = None) -> Call:
-    """A call through both layers; the outside takes so many events."""
-    asked = call()
+async def observed(*events: Event | BaseException, take: int = 99, counting: Counting | None = None, charged: bool = False) -> Call:
+    """A call through both layers; the outside takes so many events. `charged`: a budget concerns it."""
+    asked = replace(call(), meter=object()) if charged else call()
 
     async def answer(call: Call) -> AsyncIterator[Event]:
         for event in events:
@@ -138,13 +139,16 @@ COUNTED, THUMB = Usage(1000, 5, source="estimated"), Usage(1000, 3, source="esti
 )
 async def test_what_an_attempt_counts_for(events: list[Any], said: int | None, billed: Usage, prepared: int) -> None:
     counting = Counts(said)
-    (attempt,) = (await observed(*events, counting=counting)).seen.attempts
+    (attempt,) = (await observed(*events, counting=counting, charged=True)).seen.attempts
     assert (attempt.billed, counting.prepared) == (billed, prepared)
 
 
-async def test_without_anybody_who_counts_it_is_a_rule_of_thumb() -> None:
-    (attempt,) = (await observed(OPENED, WORDS, Closed(None, "stop"))).seen.attempts
+@pytest.mark.parametrize(("counts", "charged"), [(False, False), (False, True), (True, False)])
+async def test_it_is_a_rule_of_thumb_where_nobody_counts_or_no_budget_cares(counts: bool, charged: bool) -> None:
+    counting = Counts() if counts else None
+    (attempt,) = (await observed(OPENED, WORDS, Closed(None, "stop"), counting=counting, charged=charged)).seen.attempts
     assert attempt.billed == Usage(0, 3, source="estimated")
+    assert counting is None or counting.prepared == 0
 
 
 async def test_each_attempt_has_its_number() -> None:
