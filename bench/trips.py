@@ -23,7 +23,8 @@ from proxies import Proxy
 CALLS, WARM = 40, 3
 STILL = 0.3  # seconds that the server stands still at the most; the gateway would give it up after half a second
 PATIENCE = 10.0  # seconds
-SETTLE, BEAT = "settle", "beat"
+SETTLE = "settle"
+OF_NO_CALL = frozenset({"beat", "ping", "hgetall", "hset", "hdel"})  # signs of life, and a look at the kill switches
 ANSWER = {
     "id": "chatcmpl-trips",
     "object": "chat.completion",
@@ -130,5 +131,5 @@ def _settled(steps: Sequence[Step]) -> int:
 
 
 def _between(steps: Sequence[Step], begin: float, end: float) -> int:
-    """What the gateway asked in that time; a heartbeat is no call's."""
-    return sum(begin <= step.at < end for step in steps if step.name != BEAT)
+    """What the gateway asked in that time, without what it asks whether or not there are calls."""
+    return sum(begin <= step.at < end for step in steps if step.name not in OF_NO_CALL)

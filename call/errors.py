@@ -134,12 +134,17 @@ def may_have_worked(fault: ProviderFault) -> bool:
     return not isinstance(fault, UpstreamError)
 
 
+def shortened(name: str) -> str:
+    """A name that somebody else chose, as words about it have room for it."""
+    return name if len(name) <= 64 else f"{name[:61]}..."
+
+
 def model_not_found(asked: str, allowed: Iterable[str], *, call: bool = False) -> Refused:
     """One answer for a model that doesn't exist and one that this caller may not use, so that neither can be told apart. `call`: the
     caller may use it otherwise, and `allowed` are those for this call."""
     names = sorted(name for name in allowed if "*" not in name and name != asked)
     near = get_close_matches(asked[:200], names, n=1, cutoff=0.6)
-    shown = asked if len(asked) <= 64 else asked[:61] + "..."
+    shown = shortened(asked)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     for_this = " for this call" if call else ""
     known = f" It may use{for_this}: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}." if names else ""

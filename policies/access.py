@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from ..call.amounts import Number
 from ..call.call import Call, Op
 from ..call.chain import Next
-from ..call.errors import Refused, model_not_found
+from ..call.errors import Refused, model_not_found, shortened
 from ..call.events import Event
 from ..call.rules import fits_glob
 from .content import MOST_IMAGES, after_look, content_of, tool_names, unseen
@@ -134,7 +134,7 @@ class Access(BaseModel):
             raise _noted(call, Refused(told, code="invalid_request", param="tools"), tool="") from None
         for name in names:
             if not self.tools.allows(name):
-                shown = name if len(name) <= 64 else f"{name[:61]}..."
+                shown = shortened(name)
                 told = f"This key may not offer the tool {shown!r}."
                 raise _noted(call, Refused(told, code="tool_not_allowed", param="tools"), tool=shown)
 

@@ -79,6 +79,10 @@ class Place:
         self.room = room
         self.beyond = False
 
+    def back(self, amount: int, limit: int) -> None:
+        """A call has ended: so much less than it held was used. Else who comes after a large hold would take the counter for full."""
+        self.room = max(0, min(self.room + amount, limit))
+
 
 class Bound(msgspec.Struct, kw_only=True, eq=False):
     """One limit of a rule. `name` is the rule's, `origin` the list it stands in, `rule` the place in the file, or the name where there is

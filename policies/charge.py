@@ -267,6 +267,7 @@ class Charge:
         for entry in self.entries:
             if entry.bound.kind == "budget" and entry.standing is not None:
                 self.tell(entry, entry.standing)
+                entry.place.back(entry.held - entry.used, entry.bound.limit)
 
     def _actual(self, entries: Sequence[Entry]) -> dict[str, int]:
         """What to settle by a counter's name. Requests were used if any was sent, and of a limit in any case."""

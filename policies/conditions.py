@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from ..call.call import Call
+from ..call.errors import shortened
 from .content import content_of, tool_names
 
 LONGEST = 4096  # characters of a condition
@@ -231,7 +232,7 @@ def _mistake(line: int, column: int, message: str, text: str) -> ConditionMistak
 
 def _unknown(name: str, *, called: bool) -> str:
     known = _FUNCTIONS if called else tuple(_READ)
-    shown = name if len(name) <= 64 else f"{name[:61]}..."
+    shown = shortened(name)
     near = get_close_matches(shown.partition(".")[0], known, n=1, cutoff=0.6)
     if near:
         return f'nothing is called "{shown}"; did you mean "{near[0]}"?'

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ..call.call import Call
 from ..call.chain import Next, pulling
 from ..call.clock import SYSTEM, Clock
+from ..call.errors import shortened
 from ..call.events import Event
 from .content import after_look, unseen
 from .gauges import LONGEST, Amount
@@ -97,8 +98,8 @@ class ProviderLimits:
 
     def _words(self, call: Call, kept: Kept, *, pause: bool) -> str:
         model = call.target.model if call.target is not None else ""
-        shown = model if len(model) <= 64 else f"{model[:61]}..."
         gauge = kept.gauge
         of = "" if gauge.limit is None else f" of {gauge.limit}"
         why = "it asked for a pause" if pause else f"its own limit{of} {_WORDS[gauge.unit]} is used up"
-        return f"The provider {self._provider!r} can't be asked for the model {shown!r} now: {why}. Wait as long as retry-after says."
+        what = f"The provider {self._provider!r} can't be asked for the model {shortened(model)!r} now"
+        return f"{what}: {why}. Wait as long as retry-after says."

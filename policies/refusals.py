@@ -91,7 +91,8 @@ def _budget_words(bound: Bound, standing: Standing) -> str:
     of = _whose(bound, standing)
     held = f", and {_shown(standing.reserved)} held for calls under way" if standing.reserved else ""
     anew = f" It begins anew at {when(standing.resets_at)}." if standing.resets_at is not None else ""
-    return f"The budget {bound.name!r}{of} is used up: {_shown(standing.used)} of {_shown(standing.limit)} {unit} used{held}.{anew}"
+    how = "is used up" if standing.used >= standing.limit else "has no room for this call"
+    return f"The budget {bound.name!r}{of} {how}: {_shown(standing.used)} of {_shown(standing.limit)} {unit} used{held}.{anew}"
 
 
 def _limit_words(bound: Bound, standing: Standing) -> str:

@@ -95,6 +95,7 @@ class Tokens:
         self._usual = Kept(Usual, room)
         self._counts: WeakKeyDictionary[Body, int] = WeakKeyDictionary()
         self._loading: set[str] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._thread: ThreadPoolExecutor | None = None
         self._waiting = 0
         self._answers = 0
@@ -184,13 +185,20 @@ class Tokens:
         """Have the vocabulary, if that takes no more than a moment."""
         name = encoding_of(model)
         if self._vocabulary.at_hand(name) is None and not self._vocabulary.can_not_be_had(name):
-            await _for_a_moment(self._in_thread(partial(self._vocabulary.load, name)))
+            await self._for_a_moment(self._in_thread(partial(self._vocabulary.load, name)))
 
     async def prepare(self, call: Call) -> None:
         """Have the vocabulary, and a long request counted whole, if that takes no more than a moment."""
         await self.ready(_model(call))
         if _length(call.body) > SHORT and call.body not in self._counts:
-            await _for_a_moment(self._remember(call))
+            await self._for_a_moment(self._remember(call))
+
+    async def _for_a_moment(self, work: Coroutine[Any, Any, object]) -> None:
+        """What isn't done by then goes on without whoever waited."""
+        task = asyncio.get_running_loop().create_task(work, name="spangate.tokens")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.wait([task], timeout=PATIENCE)
 
     async def _remember(self, call: Call) -> None:
         if (found := await self.count(call)) is not None:
@@ -251,11 +259,6 @@ class Tokens:
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
             self._thread = None
-
-
-async def _for_a_moment(work: Coroutine[Any, Any, object]) -> None:
-    """What isn't done by then goes on without us."""
-    await asyncio.wait([asyncio.ensure_future(work)], timeout=PATIENCE)
 
 
 def _model(call: Call) -> str:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from . import keys_file, rules
 from .checks import check, check_stored
-from .contents import MAX_BYTES, content_of, folder_of
+from .contents import folder_of, text_of, told_of
 from .document import Document, Step, path_text, read
 from .kinds import MODEL_PARTS, Kinds
 from .mistakes import ConfigMistakes, Mistake, masked
@@ -138,7 +138,7 @@ def document_at(path: Path, environ: Mapping[str, str]) -> Document:
         ConfigMistakes: there is none, or it is no text.
     """
     content, _ = _content(path, str(path), piped=True)
-    return _document(content, str(path), environ)
+    return read(text_of(content, str(path)), str(path), environ)
 
 
 def without_revoked(config: Config) -> Config:
@@ -164,7 +164,7 @@ def parse(content: bytes, file: str, *, environ: Mapping[str, str], kinds: Kinds
     Raises:
         ConfigMistakes: every mistake in both.
     """
-    document = _document(content, file, environ)
+    document = read(text_of(content, file), file, environ)
     checked = _checked_or_mistakes(document, kinds, path)
     if isinstance(checked, list):
         # Outside of `except`: the unmasked ones would hang on this as its context.
@@ -205,24 +205,9 @@ def from_environment(environ: Mapping[str, str], kinds: Kinds | None = None) -> 
 
 def _content(path: Path, file: str, *, piped: bool) -> tuple[bytes, int]:
     try:
-        found, mode = content_of(path, piped=piped)
+        return told_of(path, file, piped=piped)
     except FileNotFoundError:
         raise ConfigMistakes([Mistake(file, 0, 0, "", "there is no such file: `spangate init` writes one")]) from None
-    except OSError as error:
-        raise ConfigMistakes([Mistake(file, 0, 0, "", f"can't be read: {error.strerror}")]) from None
-    if len(found) > MAX_BYTES:
-        raise ConfigMistakes([Mistake(file, 0, 0, "", f"is larger than {MAX_BYTES // 1024**2} MiB")])
-    return found, mode
-
-
-def _document(content: bytes, file: str, environ: Mapping[str, str]) -> Document:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        raise ConfigMistakes([Mistake(file, line, column, "", f"is not UTF-8 (byte 0x{content[error.start]:02x})")]) from None
-    return read(text, file, environ)
 
 
 def _checked(document: Document, kinds: Kinds, path: Path | None) -> tuple[Settings, keys_file.Read | None]:

@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 from time import monotonic
 
+from .mistakes import ConfigMistakes, Mistake
+
 MAX_BYTES = 4 * 1024 * 1024
 PATIENCE = 10.0  # seconds for all that is written to a pipe
 _NO_FOLDERS = {Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd")}
@@ -32,6 +34,37 @@ def content_of(path: Path, *, piped: bool = False, patience: float = PATIENCE) -
         if not piped or not stat.S_ISFIFO(mode):
             raise OSError(errno.EINVAL, "it is neither a file nor a pipe" if piped else "it is not a file")
         return _from_pipe(file.fileno(), patience), mode
+
+
+def told_of(path: Path, file: str, *, piped: bool = False) -> tuple[bytes, int]:
+    """As `content_of`, and not more than MAX_BYTES. `file` is what mistakes call it.
+
+    Raises:
+        FileNotFoundError: there is none, which means something else to each who asks.
+        ConfigMistakes: it can't be read, or is too large.
+    """
+    try:
+        found, mode = content_of(path, piped=piped)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigMistakes([Mistake(file, 0, 0, "", f"can't be read: {error.strerror}")]) from error
+    if len(found) > MAX_BYTES:
+        raise ConfigMistakes([Mistake(file, 0, 0, "", f"is larger than {MAX_BYTES // 1024**2} MiB")])
+    return found, mode
+
+
+def text_of(content: bytes, file: str) -> str:
+    """
+    Raises:
+        ConfigMistakes: it isn't UTF-8; where, and which byte.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise ConfigMistakes([Mistake(file, line, column, "", f"is not UTF-8 (byte 0x{content[error.start]:02x})")]) from None
 
 
 def _from_pipe(descriptor: int, patience: float) -> bytes:

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from ..call.amounts import seconds
 from .checks import stored_keys, twice
-from .contents import MAX_BYTES, content_of
+from .contents import text_of, told_of
 from .document import Document, path_text, read
 from .mistakes import ConfigMistakes, Mistake, did_you_mean, masked, quoted
 from .replacing import alone_with, replace_whole
@@ -79,19 +79,10 @@ def load(path: Path, *, shown: str = "") -> Read:
     """
     file = shown or str(path)
     try:
-        found, mode = content_of(path)
+        found, mode = told_of(path, file)
     except FileNotFoundError:
         found, mode = b"", 0o600
-    except OSError as error:
-        raise ConfigMistakes([Mistake(file, 0, 0, "", f"can't be read: {error.strerror}")]) from error
-    if len(found) > MAX_BYTES:
-        raise ConfigMistakes([Mistake(file, 0, 0, "", f"is larger than {MAX_BYTES // 1024**2} MiB")])
-    try:
-        text = found.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = found[: error.start].count(b"\n") + 1
-        raise ConfigMistakes([Mistake(file, line, 1, "", "is not UTF-8")]) from error
-    document = read(text, file, {})
+    document = read(text_of(found, file), file, {})
     keys, mistakes = _keys(document)
     if keys is None or mistakes:
         raise ConfigMistakes(replace(m, path=masked(m.path, {}), message=masked(m.message, {})) for m in mistakes)

@@ -14,6 +14,8 @@ from difflib import get_close_matches
 from typing import Any, Literal
 from urllib.parse import quote
 
+from ..call.errors import shortened
+
 Level = Literal["error", "warning"]
 
 # What a pasted key looks like: a vendor's prefix and a long run.
@@ -53,8 +55,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def quoted(word: str) -> str:
     """A word of the file for a message: on one line, of bearable length."""
-    shown = word if len(word) <= 64 else f"{word[:61]}..."
-    return json.dumps(shown, ensure_ascii=False)
+    return json.dumps(shortened(word), ensure_ascii=False)
 
 
 def masked(text: str, values: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from ..call.call import Caller, Target
-from ..call.errors import Refused
+from ..call.errors import Refused, shortened
 from ..call.notes import Notes
 from ..call.rules import fits_glob
 from ..policies.refusals import TargetRefused
@@ -65,7 +65,6 @@ class Stopped:
     def _refused(self, kind: type[Refused], switch: str, name: str, notes: Notes) -> Refused:
         since = self.since[switch].astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         notes.add("stop.refused", rule=switch, since=since)
-        shown = name if len(name) <= 64 else f"{name[:61]}..."
-        what = _WHAT[switch.partition(":")[0]].format(shown)
+        what = _WHAT[switch.partition(":")[0]].format(shortened(name))
         told = f"{what} by whoever runs this gateway, since {since}; trying again changes nothing until they resume it."
         return kind(told, code="stopped", facts={"stopped": {"switch": switch, "since": since}})

@@ -16,9 +16,9 @@ from typing import Annotated, NamedTuple
 import yaml
 from pydantic import AfterValidator, Field, ValidationError
 
-from .contents import MAX_BYTES, content_of
+from .contents import text_of, told_of
 from .document import read
-from .mistakes import ConfigMistakes, Mistake, did_you_mean, quoted
+from .mistakes import ConfigMistakes, did_you_mean, quoted
 from .replacing import alone_with, replace_whole
 from .settings import MODEL_PATTERN, NAME_PATTERN, Moment, Section
 from .validation import mistakes_of
@@ -102,14 +102,9 @@ def content(path: Path) -> bytes:
         ConfigMistakes: it can't be read.
     """
     try:
-        found, _ = content_of(path)
+        return told_of(path, str(path))[0]
     except FileNotFoundError:
         return b""
-    except OSError as error:
-        raise ConfigMistakes([Mistake(str(path), 0, 0, "", f"can't be read: {error.strerror}")]) from error
-    if len(found) > MAX_BYTES:
-        raise ConfigMistakes([Mistake(str(path), 0, 0, "", f"is larger than {MAX_BYTES // 1024**2} MiB")])
-    return found
 
 
 def parse(found: bytes, file: str) -> Turns:
@@ -118,11 +113,7 @@ def parse(found: bytes, file: str) -> Turns:
     Raises:
         ConfigMistakes: it isn't one of switches.
     """
-    try:
-        text = found.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigMistakes([Mistake(file, 0, 0, "", "is not UTF-8")]) from None
-    document = read(text, file, {})
+    document = read(text_of(found, file), file, {})
     plain = document.plain() if document.root.value is not None else {}
     if document.mistakes:
         raise ConfigMistakes(document.mistakes)

@@ -26,6 +26,7 @@ from .stopped import Stopped
 from .stops_file import Turns, merged
 
 EVERY = 0.4  # seconds between two looks
+PATIENCE = 1.0  # seconds for the last look, at the end
 
 Read = TypeVar("Read")
 
@@ -69,13 +70,16 @@ class Switches:
         if self._path is not None:
             await self.look()
             self._task = asyncio.create_task(self._look_on(), name="spangate.switches")
-            self._task.add_done_callback(_ended)
+            self._task.add_done_callback(self._ended)
 
     async def aclose(self) -> None:
         """Stop looking. A second time does nothing."""
         self._ending.set()
         if self._task is not None:
-            await asyncio.wait([self._task])
+            _, hangs = await asyncio.wait([self._task], timeout=PATIENCE)
+            if hangs:  # at the file system, or a server: neither holds up a drain
+                self._task.cancel()
+                await asyncio.wait(hangs)
         self._thread.shutdown(wait=False)
         if self._shared is not None:
             await self._shared.close()
@@ -148,10 +152,10 @@ class Switches:
         else:
             self._problems.pop(about, None)
 
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._problems["looking"] = "no longer looked for: restart the gateway"
+            log.critical("kill switches are no longer looked for", exc_info=error)
+
     async def _aside(self, reading: Callable[[], Read]) -> Read:
         return await asyncio.get_running_loop().run_in_executor(self._thread, reading)
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("kill switches are no longer looked for", exc_info=error)

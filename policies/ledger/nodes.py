@@ -223,6 +223,7 @@ def _client(options: Mapping[str, Any]) -> Any:
     # used: on Python 3.11 they lose a cancellation now and then, and with it a caller who left.
     own = {
         "decode_responses": True,
+        "encoding_errors": "replace",  # somebody else may write there too: what is no text must end no caller
         "protocol": 2,
         "socket_timeout": None,
         "driver_info": None,

@@ -107,14 +107,14 @@ def ask_page(place: Place, method: str, path: str) -> list[dict[str, Any]]:
     return listed
 
 
-def ask_whole_page(place: Place, method: str, path: str) -> dict[str, Any]:
-    """The same with what stands beside the list.
+def ask_whole_page(place: Place, method: str, path: str, *, patience: float = PATIENCE) -> dict[str, Any]:
+    """The same with what stands beside the list, within so many seconds.
 
     Raises:
         Failure: as ask_page.
     """
     at = socket_path(place.path)
-    answer = _exchanged(at, method, path, None)
+    answer = _exchanged(at, method, path, None, patience)
     if answer is None:
         raise Failure(f"no gateway answers at {at}: start one with `spangate serve`")
     status, body = answer
@@ -133,8 +133,8 @@ def running(place: Place) -> bool:
 class _Line(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__("spangate", timeout=PATIENCE)
+    def __init__(self, path: Path, patience: float) -> None:
+        super().__init__("spangate", timeout=patience)
         self._path = path
 
     def connect(self) -> None:
@@ -149,11 +149,11 @@ def _from_gateway(path: Path, sql: str, parameters: Parameters) -> Answer | None
     return None if answer is None else _read(*answer)
 
 
-def _exchanged(path: Path, method: str, asked: str, body: str | None) -> tuple[int, bytes] | None:
+def _exchanged(path: Path, method: str, asked: str, body: str | None, patience: float = PATIENCE) -> tuple[int, bytes] | None:
     """Status and body; None: no gateway answers there."""
     if len(os.fsencode(path)) > LONGEST:
         return None
-    line = _Line(path)
+    line = _Line(path, patience)
     try:
         line.connect()
     except (FileNotFoundError, ConnectionRefusedError):

@@ -154,7 +154,7 @@ def _turned(place: Place, switch: str, *, stopped: bool) -> stops_file.Turn | No
 
 def _on(place: Place) -> list[dict[str, Any]]:
     if running(place):
-        rows: list[dict[str, Any]] = ask_whole_page(place, "GET", PAGE)["data"]
+        rows: list[dict[str, Any]] = ask_whole_page(place, "GET", PAGE, patience=PATIENCE)["data"]
         return rows
     turns = stops_file.load(stops_path(place.path))
     return [{"switch": switch, "since": turn.at.isoformat()} for switch, turn in sorted(turns.items()) if turn.stopped]
@@ -168,7 +168,7 @@ def _proven(place: Place, switch: str, *, stopped: bool, patience: float) -> str
     """
     until = time.monotonic() + patience
     while running(place):
-        page = ask_whole_page(place, "GET", PAGE)
+        page = _asked(place, switch, patience)
         problem = str(page.get("problem") or "")
         if (switch in {row["switch"] for row in page["data"]}) == stopped:
             return problem
@@ -177,6 +177,17 @@ def _proven(place: Place, switch: str, *, stopped: bool, patience: float) -> str
             raise Failure(plain(f"{switch} {told}"))
         time.sleep(0.1)
     return None
+
+
+def _asked(place: Place, switch: str, patience: float) -> dict[str, Any]:
+    """
+    Raises:
+        Failure: a gateway that hangs doesn't say what it holds to. Whoever stops something at night should know what is done all the same.
+    """
+    try:
+        return ask_whole_page(place, "GET", PAGE, patience=patience)
+    except Failure as failure:
+        raise Failure(plain(f"{switch} is written to {stops_path(place.path)}, but {failure.message}"), failure.code) from None
 
 
 def _say(done: str, place: Place, problem: str | None) -> None:

@@ -199,6 +199,8 @@ def gateway(valkey: int, model: int, before: int, after: int, *, settles_late: b
             with asking(valkey) as ask:
                 for _ in range(before):
                     ask("EVAL", script, "1", "key", "reserve")
+                ask("EVAL", script, "1", "key", "beat")
+                ask("HGETALL", "switches")  # which it asks now and then, whether or not there are calls
                 asked = HTTPConnection("127.0.0.1", model, timeout=10)
                 asked.request("POST", self.path, body)
                 answer = asked.getresponse().read()

@@ -20,6 +20,7 @@ from spangate.call.errors import (
     UpstreamUnreachable,
     may_have_worked,
     model_not_found,
+    shortened,
 )
 
 
@@ -124,3 +125,8 @@ def test_a_very_long_name_is_cut() -> None:
 )
 def test_who_may_have_used_tokens(fault: ProviderFault, worked: bool) -> None:
     assert may_have_worked(fault) is worked
+
+
+@pytest.mark.parametrize(("name", "shown"), [("m" * 64, "m" * 64), ("m" * 65, "m" * 61 + "...")])
+def test_a_name_is_shown_as_far_as_there_is_room(name: str, shown: str) -> None:
+    assert shortened(name) == shown

@@ -88,7 +88,7 @@ async def test_a_changed_limit_acts_within_a_second(tmp_path: Path) -> None:
             text["teams"]["search"]["policies"][0]["budget"]["limit"] = limit
             path.write_text(json.dumps(text))
             changed, found = time.monotonic(), []
-            while time.monotonic() < changed + 1.2:
+            while not found or found[-1][0] <= changed + 1:  # until one was begun after that
                 began = time.monotonic()
                 found.append((began, (await it.ask({"max_tokens": 40})).status))
                 done += found[-1][1] == 200

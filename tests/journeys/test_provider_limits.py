@@ -50,8 +50,8 @@ class Window:
         return answer(*requests(self.limit - self.used, f"{round((self.ends - now) * 1000)}ms", self.limit))
 
 
-async def test_twenty_calls_keep_within_a_limit_of_four(tmp_path: Path) -> None:
-    provider = Window(4, 0.25)
+async def test_twenty_calls_keep_within_a_limit_of_seven(tmp_path: Path) -> None:
+    provider = Window(7, 0.75)
     async with case(tmp_path, provider) as it:
         assert (await it.ask()).status == 200
         asked = await asyncio.gather(*(it.ask() for _ in range(19)))
@@ -62,13 +62,13 @@ async def test_twenty_calls_keep_within_a_limit_of_four(tmp_path: Path) -> None:
 
 async def test_a_stream_waits_for_its_turn(tmp_path: Path) -> None:
     stream = sse_head() + chunk(C("Hi")) + chunk(F("stop")) + chunk(D) + LAST_CHUNK
-    async with case(tmp_path, [answer(*requests(0, "0.3s")), play(stream)]) as it:
+    async with case(tmp_path, [answer(*requests(0, "0.6s")), play(stream)]) as it:
         await it.ask()
         asked = await it.ask({"stream": True})
         assert (asked.status, asked.body[-14:]) == (200, b"data: [DONE]\n\n")
-        assert it.up.requests[1].arrived - it.up.requests[0].arrived >= 0.29
+        assert it.up.requests[1].arrived - it.up.requests[0].arrived >= 0.59
         [waited] = it.running.kept.seen[1].notes.named("rate_limit.waited")
-        assert waited.figures["seconds"] >= 0.25
+        assert (waited.figures["admitted"], 0 < waited.figures["seconds"] <= 0.6) == (True, True)
 
 
 async def test_a_call_for_which_there_is_no_time_is_refused(tmp_path: Path) -> None:
@@ -115,11 +115,11 @@ async def test_nobody_waits_long_for_a_lie(tmp_path: Path, lies: list[tuple[str,
         began = time.monotonic()
         for _ in range(2):
             assert (await it.ask()).status == 200
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 5  # a call that could go in ten would wait for them
 
 
 async def test_who_leaves_the_line_is_never_sent(tmp_path: Path) -> None:
-    async with case(tmp_path, [answer(*requests(0, "0.5s", limit=1)), answer(*requests(0, "0.1s", limit=1))]) as it:
+    async with case(tmp_path, [answer(*requests(0, "1.5s", limit=1)), answer(*requests(0, "0.1s", limit=1))]) as it:
         await it.ask()
         async with it.line() as line:
             it.rows += 1

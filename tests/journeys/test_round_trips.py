@@ -4,7 +4,6 @@ only where its provider has limits of its own, or its target costs more than was
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,19 +13,21 @@ from typing import Any
 import pytest
 
 from case import KEY, case, key_hash
+from ledgers import until
 from upstream import Play, Request, chat_answer, play, wants_stream
 from valkey_server import Valkey, valkey
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Valkey]:
-    with TemporaryDirectory(prefix="valkey-") as folder, valkey(Path(folder), "--slowlog-log-slower-than", "0") as started:
+    log = ("--slowlog-log-slower-than", "0", "--slowlog-max-len", "100000")  # we ask it often ourselves, until all is settled
+    with TemporaryDirectory(prefix="valkey-") as folder, valkey(Path(folder), *log) as started:
         yield started
 
 
 def steps(server: Valkey) -> list[str]:
     """What the ledger's script was asked since the log was emptied, without signs of life."""
-    words = [entry[3] for entry in server.say("SLOWLOG", "GET", 1000)]
+    words = [entry[3] for entry in server.say("SLOWLOG", "GET", 100_000)]
     asked = [each[4] for each in words if each[0].lower() == "evalsha"]
     return [each for each in reversed(asked) if each not in ("ping", "beat")]
 
@@ -82,13 +83,16 @@ async def test_round_trips(name: str, server: Valkey, tmp_path: Path) -> None:
         assert answer.status == 200
         assert (answer.header("x-spangate-capped") or "").partition("?")[0] == (trips.capped or "")
         assert seen == [list(trips.before)]
-        assert await asyncio.to_thread(settled, server) == [*trips.before, *(["settle"] * len(trips.before))]
+        assert await settled(server) == [*trips.before, *(["settle"] * len(trips.before))]
 
 
-def settled(server: Valkey) -> list[str]:
+async def settled(server: Valkey) -> list[str]:
     """All steps, once nothing is held."""
-    while server.everything("*holds*"):
-        pass
+
+    async def so() -> bool:
+        return not server.everything("*holds*")
+
+    await until(so)
     return steps(server)
 
 

@@ -42,11 +42,12 @@ def test_a_budget_says_when_to_come_back_if_that_is_soon(resets: float | None, t
 def test_a_budget_says_whose_it_is_and_how_it_stands() -> None:
     error = refused(budget(unit="usd"), standing(budget(), 90, 5), NOW)
     assert error.message == (
-        "The budget 'b' of team search is used up: 90 of 100 US dollars used, and 5 held for calls under way."
+        "The budget 'b' of team search has no room for this call: 90 of 100 US dollars used, and 5 held for calls under way."
         " It begins anew at 2026-09-21T14:13:50Z."
     )
     assert error.facts["budget"]["resets_at"] == "2026-09-21T14:13:50Z"
     assert (error.facts["budget"]["used"], error.facts["budget"]["reserved"]) == (90, 5)
+    assert "of team search is used up: 100 of 100 US dollars used." in refused(budget(unit="usd"), standing(budget(), 100), NOW).message
 
 
 @pytest.mark.parametrize(

@@ -158,3 +158,13 @@ async def test_estimates_get_better_and_their_error_is_known() -> None:
     errors = gate.books.tokens.input_errors
     assert errors.calls == 20
     assert errors.used == 600
+
+
+async def test_what_a_large_hold_gave_back_is_there_for_the_next_answer() -> None:
+    gate = Gate(budget(100_000), script=USES_30)
+    await gate.ask()
+    await gate.ask(max_tokens=99_000)  # holds nearly all of it, and uses 30
+    await gate.ask()
+    first, _, third = (each.get("max_completion_tokens") for each in gate.received)
+    assert first == pytest.approx(100_000 / 16, rel=0.01)
+    assert third == pytest.approx(first, rel=0.01)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spangate.proxy.contents import MAX_BYTES, content_of, folder_of
+from spangate.proxy.contents import MAX_BYTES, content_of, folder_of, text_of, told_of
+from spangate.proxy.mistakes import ConfigMistakes
 
 
 def written(path: Path, content: bytes) -> threading.Thread:
@@ -98,3 +99,27 @@ def test_where_pipes_may_not_be_none_is_read(tmp_path: Path) -> None:
 )
 def test_a_pipe_is_in_no_folder(path: str, folder: str) -> None:
     assert folder_of(Path(path)) == Path(folder)
+
+
+# ---- what is wrong with it, in words
+
+
+def test_what_can_not_be_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    with pytest.raises(FileNotFoundError):
+        told_of(path, "a.yaml")
+    path.mkdir()
+    with pytest.raises(ConfigMistakes, match=r"^a\.yaml: can't be read: "):
+        told_of(path, "a.yaml")
+    path.rmdir()
+    path.write_bytes(bytes(MAX_BYTES))
+    assert len(told_of(path, "a.yaml")[0]) == MAX_BYTES
+    path.write_bytes(bytes(MAX_BYTES + 1))
+    with pytest.raises(ConfigMistakes, match=r"^a\.yaml: is larger than 4 MiB$"):
+        told_of(path, "a.yaml")
+
+
+def test_where_it_is_not_utf_8() -> None:
+    assert text_of(b"\xef\xbb\xbfa: \xc3\xb6\n", "a.yaml") == "a: ö\n"
+    with pytest.raises(ConfigMistakes, match=r"^a\.yaml:2:4: is not UTF-8 \(byte 0xc3\)$"):
+        text_of(b"a: 1\nb: \xc3(", "a.yaml")

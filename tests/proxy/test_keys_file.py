@@ -165,7 +165,7 @@ def test_a_file_that_is_none_of_ours(path: Path, text: str, told: str) -> None:
 
 def test_a_file_that_is_not_utf_8(path: Path) -> None:
     path.write_bytes(b"teams:\n  \xff: []\n")
-    with pytest.raises(ConfigMistakes, match=":2:1: is not UTF-8"):
+    with pytest.raises(ConfigMistakes, match=":2:3: is not UTF-8"):
         load(path)
 
 

@@ -60,6 +60,7 @@ async def test_what_nobody_need_know_any_more_is_taken_away(server: Valkey) -> N
 async def test_what_somebody_else_wrote_there_is_passed_over(server: Valkey) -> None:
     for field, value in {"team:a": "paused 2026-11-30", "x": "stopped 2026-11-30", "team:b": "stopped never", "team:c": ""}.items():
         server.say("HSET", KEY, field, value)
+    server.say("HSET", KEY, b"\xff\xfe", b"\xff")  # which is no text at all
     server.say("HSET", KEY, "team:d", "stopped 2026-11-30")
     async with shared(server.url) as one:
         assert list(await one.exchange({}, NOW)) == ["team:d"]

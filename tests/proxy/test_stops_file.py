@@ -139,7 +139,7 @@ def test_a_file_that_is_none(path: Path, text: str, told: str) -> None:
 
 def test_a_file_that_can_not_be_read(path: Path) -> None:
     path.write_bytes(b"\xff")
-    with pytest.raises(ConfigMistakes, match="not UTF-8"):
+    with pytest.raises(ConfigMistakes, match="is not UTF-8"):
         load(path)
     path.unlink()
     path.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -166,3 +167,14 @@ async def test_a_gateway_that_does_not_hold_to_it_is_a_failure(tmp_path: Path) -
         await switches.aclose()  # it looks no more
         with pytest.raises(Failure, match=r"is written to spangate\.duckdb\.stops, and the gateway doesn't hold to it"):
             await asyncio.to_thread(partial(stop.stop, None, "team:search", {}, patience=0.2))
+
+
+def test_a_gateway_that_hangs_is_told_of_soon_and_that_it_is_written() -> None:
+    with socket.socket(socket.AF_UNIX) as hanging:
+        hanging.bind("spangate.duckdb.sock")
+        hanging.listen()
+        with pytest.raises(
+            Failure, match=r"team:search is written to spangate\.duckdb\.stops, but the gateway at spangate\.duckdb\.sock gave no answer"
+        ):
+            stop.stop(None, "team:search", {}, patience=0.05)
+    assert on() == ["team:search"]
