@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
+
 from spangate.proxy.app import App
 from spangate.proxy.server import Address
 
@@ -47,7 +49,7 @@ class Program:
         await asyncio.get_running_loop().sock_connect(sock, (self.host, self.port))
         reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 20)
         line = Line(reader, writer, [])
-        content = json.dumps(CHAT_WITH_M | body).encode() if method == "POST" else b""
+        content = json.dumps((CHAT_WITH_M if path == CHAT else {}) | body).encode() if method == "POST" else b""
         head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
         await line.send(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
         try:
@@ -58,6 +60,11 @@ class Program:
     async def ask(self, path: str = CHAT, method: str = "POST", **body: Any) -> Answer:
         async with self.asked(path, method, **body) as line:
             return await line.answer()
+
+    async def resident(self) -> int:
+        """Bytes of memory that it has when all rows are moved, and the database has given back what that took."""
+        assert (await self.ask("/usage/sql", sql="SELECT 1")).status == 200
+        return int(psutil.Process(self.process.pid).memory_info().rss)
 
     def case(self, up: Misbehaving) -> Case:
         """Its requests and connections; what is inside the gateway can't be seen from here."""

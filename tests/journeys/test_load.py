@@ -340,9 +340,9 @@ async def test_memory_and_files_stay_flat(tmp_path: Path, count: int, warm: int)
             gateway = psutil.Process(program.process.pid)
             crowd = Crowd(program.case(up), seed=6)
             await batches(crowd, up, warm)
-            before, open_before = gateway.memory_info().rss, gateway.num_fds()
+            before, open_before = await program.resident(), gateway.num_fds()
             await batches(crowd, up, count - warm)
-            grown = gateway.memory_info().rss / before - 1
+            grown = await program.resident() / before - 1
             print(f"RSS after {warm} calls {before / (1 << 20):.0f} MiB, after {count} {grown:+.1%}")
             assert grown < 0.1
             assert gateway.num_fds() <= open_before + 60

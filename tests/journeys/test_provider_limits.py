@@ -66,9 +66,10 @@ async def test_a_stream_waits_for_its_turn(tmp_path: Path) -> None:
         await it.ask()
         asked = await it.ask({"stream": True})
         assert (asked.status, asked.body[-14:]) == (200, b"data: [DONE]\n\n")
-        assert it.up.requests[1].arrived - it.up.requests[0].arrived >= 0.59
+        gap = it.up.requests[1].arrived - it.up.requests[0].arrived
+        assert gap >= 0.59
         [waited] = it.running.kept.seen[1].notes.named("rate_limit.waited")
-        assert (waited.figures["admitted"], 0 < waited.figures["seconds"] <= 0.6) == (True, True)
+        assert (waited.figures["admitted"], 0 < waited.figures["seconds"] <= gap) == (True, True)
 
 
 async def test_a_call_for_which_there_is_no_time_is_refused(tmp_path: Path) -> None:

@@ -296,12 +296,6 @@ async def flood(program: Program, up: Misbehaving, number: int, first: int) -> N
     up.requests.clear()
 
 
-async def memory(it: Case, gateway: psutil.Process) -> int:
-    """Bytes that it takes when all rows are moved, and the database has given back what that took."""
-    assert (await it.ask(b'{"sql": "SELECT 1"}', path="/usage/sql")).status == 200
-    return int(gateway.memory_info().rss)
-
-
 @pytest.mark.fault("RES-11")
 @pytest.mark.parametrize(
     ("warm", "number", "most"),
@@ -312,15 +306,15 @@ async def test_what_callers_make_up_is_not_kept_in_memory(tmp_path: Path, warm: 
     async with Misbehaving(play(chat_answer("Hello"))) as up:
         with Sink() as sink, serving(tmp_path, up.base_url, **telling(sink)) as program:
             everything = asyncio.create_task(program.end(900))
-            gateway, it = psutil.Process(program.process.pid), program.case(up)
+            it = program.case(up)
             await flood(program, up, warm, 0)
-            before = await memory(it, gateway)
+            before = await program.resident()
             pages = [(await it.ask(path="/metrics", method="GET")).body]
             await flood(program, up, number, warm)
             sink.requests.clear()
             sink.taken.clear()
             pages.append((await it.ask(path="/metrics", method="GET")).body)
-            grown = await memory(it, gateway) - before
+            grown = await program.resident() - before
             print(f"{number} unknown keys and {number} users: RSS {grown >> 10:+} KiB")
             assert grown < most
             assert len(pages[0].splitlines()) == len(pages[1].splitlines())
