@@ -110,11 +110,11 @@ async def test_nothing_is_held_for_ever(tmp_path: Path) -> None:
         return play(end="hold") if words in ("slow", "leaves") else play(http(200, JSON, chat_completion("x", (10, 20))))
 
     impatient = {"targets": [{"provider": "up"}], "time_limit": {"first": "100ms", "total": "100ms"}}
-    models = {"m": impatient, "ok": {"targets": [{"provider": "script"}]}}
+    models = {"m": impatient, "patient": {"targets": [{"provider": "up"}]}, "ok": {"targets": [{"provider": "script"}]}}
     rules = teams(budget(100_000), {"rate_limit": {"concurrent": 2}})
 
     async def asks(it: Case, words: str) -> None:
-        body = {"messages": [{"role": "user", "content": words}], "max_tokens": 100}
+        body = {"model": "patient" if words == "leaves" else "m", "messages": [{"role": "user", "content": words}], "max_tokens": 100}
         if words == "leaves":
             it.rows += 1
             before = len(it.up.requests)
