@@ -49,10 +49,7 @@ class Trips:
 def provider(asked: Callable[[], None]) -> Iterator[int]:
     """A model server that does `asked` between a request and its answer; its port."""
 
-    class Answering(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
+    class Answering(Quiet):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
             asked()
@@ -63,10 +60,24 @@ def provider(asked: Callable[[], None]) -> Iterator[int]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
+    with served(Answering) as port:
+        yield port
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+
+class Quiet(BaseHTTPRequestHandler):
+    """One that keeps connections, and whose log nobody reads."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@contextmanager
+def served(by: type[Quiet]) -> Iterator[int]:
+    """A server of that kind, each connection in a thread of its own; its port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), by)
     serving = Thread(target=server.serve_forever)
     serving.start()
     try:

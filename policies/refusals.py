@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from ..call.errors import Refused
+from ..call.errors import Refused, shortened
 from .bounds import Bound, plain
 from .ledger.ledger import NANO, Standing
 from .windows import SECOND, Rolling
@@ -47,10 +47,9 @@ def refused(bound: Bound, standing: Standing, now: int, *, target: bool = False,
 
 def unpriced(bound: Bound, scope: str, model: str) -> Refused:
     """The error for a call of which nobody knows what it costs."""
-    shown = model if len(model) <= 64 else f"{model[:61]}..."
     words = (
-        f"Nobody knows what the model {shown!r} costs, so the budget {bound.name!r} in US dollars can't be kept: ask for another model, "
-        "or have its price written under `prices`."
+        f"Nobody knows what the model {shortened(model)!r} costs, so the budget {bound.name!r} in US dollars can't be kept: ask for "
+        "another model, or have its price written under `prices`."
     )
     budget = {"name": bound.name, "scope": f"{bound.per}:{scope}", "unit": bound.unit, "limit": plain(bound.limit)}
     error = TargetRefused(words, code="budget_exceeded", facts={"budget": {**budget, "used": None, "reserved": None, "resets_at": None}})
@@ -107,7 +106,7 @@ def _limit_words(bound: Bound, standing: Standing) -> str:
 
 def _whose(bound: Bound, standing: Standing) -> str:
     shown = standing.counter.scope
-    return f" of {bound.per} {shown if len(shown) <= 64 else f'{shown[:61]}...'}" if shown.strip("/") else ""
+    return f" of {bound.per} {shortened(shown)}" if shown.strip("/") else ""
 
 
 def _shown(amount: int) -> str:

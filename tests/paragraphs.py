@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
 PARAGRAPHS = {
     "English": (
         "The ferry to the island leaves at seven, but most mornings it waits for the baker, who carries two baskets of warm bread up the "
@@ -72,3 +78,15 @@ PARAGRAPHS = {
         "📚✏️🤓, and then… dolphins!! 🐬🐬🐬😍 Best Monday ever 💯🎉 See you tonight 👋🏽❤️ (bring an umbrella ☔️, they say 🌧️⚡️)"
     ),
 }
+
+
+def written(text: str, encoding: Encoding, size: int) -> Iterator[str]:
+    """As a model writes it: so many tokens at a time, held back within a letter."""
+    tokens, held = encoding.encode_ordinary(text), b""
+    for start in range(0, len(tokens), size):
+        held += encoding.decode_bytes(tokens[start : start + size])
+        try:
+            yield held.decode()
+        except UnicodeDecodeError:
+            continue
+        held = b""

@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -26,7 +24,7 @@ from counters import control, start_valkey
 from pace import PACE, pace
 from page import Machine, Outcome, page
 from proxies import Proxy
-from trips import Moments, Trips, count, provider
+from trips import Moments, Quiet, Trips, count, provider, served
 from verdict import Admission, Run, admission_lines
 
 from bench import ADMITTING, Bench
@@ -191,9 +189,7 @@ def gateway(valkey: int, model: int, before: int, after: int, *, settles_late: b
     """One that asks the server so many times before the provider and before the answer, and settles afterwards or not at all."""
     script = "return redis.call('SET', KEYS[1], '1')"
 
-    class Passing(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Passing(Quiet):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             with asking(valkey) as ask:
@@ -214,15 +210,5 @@ def gateway(valkey: int, model: int, before: int, after: int, *, settles_late: b
                 if settles_late:
                     ask("EVAL", script, "1", "key", "settle")
 
-        def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Passing)
-    serving = Thread(target=server.serve_forever)
-    serving.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
+    with served(Passing) as port:
+        yield port

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from journeys.scenes import SCENES, gateway_of
+from tiktoken import Encoding
 
 from spangate.policies.ledger.ledger import NANO
 from spangate.policies.vocabulary import Vocabulary
 
 from case import KEY, Case, case, key_hash
-from paragraphs import PARAGRAPHS
+from paragraphs import PARAGRAPHS, written
 from upstream import C, D, F, Misbehaving, Play, Request, chat_chunk, chunk, http, play, sse, sse_head
 
 JSON = [("content-type", "application/json")]
@@ -24,23 +25,18 @@ WITHIN = 0.15
 _vocabulary = Vocabulary()
 
 
+def encoding() -> Encoding:
+    found = _vocabulary.load("o200k_base")
+    assert found is not None
+    return found
+
+
 def tokens_of(text: str) -> list[int]:
-    encoding = _vocabulary.load("o200k_base")
-    assert encoding is not None
-    return encoding.encode_ordinary(text)
+    return encoding().encode_ordinary(text)
 
 
-def words_of(text: str, size: int = 2) -> Iterator[str]:
-    """As a model writes: some tokens at a time, held back within a letter."""
-    encoding, tokens, held = _vocabulary.load("o200k_base"), tokens_of(text), b""
-    assert encoding is not None
-    for start in range(0, len(tokens), size):
-        held += encoding.decode_bytes(tokens[start : start + size])
-        try:
-            yield held.decode()
-        except UnicodeDecodeError:
-            continue
-        held = b""
+def words_of(text: str) -> Iterator[str]:
+    return written(text, encoding(), 2)
 
 
 def truth(text: str) -> tuple[int, int]:

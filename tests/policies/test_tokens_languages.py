@@ -16,7 +16,7 @@ from spangate.exporters.said import Said
 from spangate.policies.tokens import SHORT, Tokens
 from spangate.policies.vocabulary import CACHE, Vocabulary
 
-from paragraphs import PARAGRAPHS
+from paragraphs import PARAGRAPHS, written
 
 WITHIN = 0.15
 LENGTHS = {"a paragraph": 1, "some pages": 12, "a book": 400}
@@ -67,18 +67,9 @@ async def test_a_long_request_that_may_wait_is_counted_whole(name: str, tokens: 
 
 
 def pieces(tokens: Tokens, text: str, size: int) -> Iterator[str]:
-    """As a model writes: so many tokens at a time, held back within a letter."""
     encoding = tokens._vocabulary.at_hand("o200k_base")
     assert encoding is not None
-    found = encoding.encode_ordinary(text)
-    held = b""
-    for start in range(0, len(found), size):
-        held += encoding.decode_bytes(found[start : start + size])
-        try:
-            yield held.decode()
-        except UnicodeDecodeError:
-            continue
-        held = b""
+    return written(text, encoding, size)
 
 
 def event(index: int, words: str, *, ascii_only: bool) -> bytes:
