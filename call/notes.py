@@ -6,9 +6,18 @@ Append-only, so that it may be written from several tasks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
+
+
+class Told(Protocol):
+    """What a note is to who reads it. Figures may be worked out then: not all calls are read of."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def figures(self) -> dict[str, Any]: ...
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -21,7 +30,7 @@ class Note(msgspec.Struct, frozen=True):
 class Notes(msgspec.Struct):
     """The notes of one call, oldest first."""
 
-    _notes: list[Note] = msgspec.field(default_factory=list)
+    _notes: list[Told] = msgspec.field(default_factory=list)
 
     def add(self, name: str, /, **figures: Any) -> None:
         """Tell that `name` happened. Figures are plain JSON values, never content."""
@@ -31,10 +40,14 @@ class Notes(msgspec.Struct):
         """`add`, of figures that stand in a dict already, which is the note's from now on: a copy costs more than all else of it."""
         self._notes.append(Note(name, figures))
 
-    def named(self, name: str) -> list[Note]:
+    def append(self, note: Told) -> None:
+        """A note of a kind of its own."""
+        self._notes.append(note)
+
+    def named(self, name: str) -> list[Told]:
         return [note for note in self._notes if note.name == name]
 
-    def __iter__(self) -> Iterator[Note]:
+    def __iter__(self) -> Iterator[Told]:
         return iter(tuple(self._notes))
 
     def __len__(self) -> int:
@@ -51,3 +64,6 @@ class _Signed(Notes, kw_only=True):
 
     def tell(self, name: str, figures: dict[str, Any]) -> None:
         self.real.tell(name, {**figures, **self.rule} if "rule" not in figures else figures)
+
+    def append(self, note: Told) -> None:
+        self.tell(note.name, note.figures)

@@ -19,10 +19,11 @@ from ..call.chain import Next, pulling
 from ..call.errors import SpangateError
 from ..call.events import Delta, Envelope, Event, Opened, Usage
 from ..call.spoken import BYTES_A_TOKEN, Sample, measured, sampled, tokens_of, words_in
-from .bounds import STAGE, Bound, Place
-from .charge import Books, Charge, Entry, line
+from .bounds import STAGE, Bound
+from .charge import Books, Charge
 from .content import after_look, unseen
 from .cutting import ending
+from .entries import Sheet, line
 from .ledger.ledger import StateUnavailable
 from .output_cap import HEADER, capped, over
 from .refusals import limit_headers
@@ -56,7 +57,7 @@ class Admission:
         self._target_of = target_of
         self._elsewhere = elsewhere
         self._by_caller = all(bound.by_caller for bound in self._bounds)
-        self._known: dict[Caller, list[tuple[Bound, Place]]] = {}
+        self._known: dict[Caller, Sheet] = {}
         self._in_dollars = any(bound.unit == "usd" for bound in bounds)
         self._looks = any(bound.by_tokens or (bound.applies is not None and bound.applies.looks) for bound in self._bounds)
 
@@ -65,30 +66,29 @@ class Admission:
             return next(call)  # a call within a call: its charge is that one's
         if self._looks and unseen(call):
             return after_look(call, self, next)
-        entries = self._entries(call)
-        if entries or self._always:
-            return self._held(call, next, entries)
+        sheet = self._sheet(call)
+        if sheet.places or self._always:
+            return self._held(call, next, sheet)
         return next(call)
 
-    def _entries(self, call: Call) -> list[Entry]:
-        """Of the bounds that concern the call. Most ask for its caller alone, and callers come again."""
-        if not self._by_caller:
-            return [Entry(bound, place) for bound in self._bounds if (place := bound.place(call)) is not None]
-        places = self._known.get(call.caller)
-        if places is None:
-            if len(self._known) >= MOST_CALLERS:
-                self._known.clear()
-            found = [(bound, bound.place(call)) for bound in self._bounds]
-            places = self._known[call.caller] = [(bound, place) for bound, place in found if place is not None]
-        return [Entry(bound, place) for bound, place in places]
+    def _sheet(self, call: Call) -> Sheet:
+        """The bounds that concern the call. Most ask for its caller alone, and callers come again."""
+        sheet = self._known.get(call.caller) if self._by_caller else None
+        if sheet is None:
+            sheet = Sheet([(bound, place) for bound in self._bounds if (place := bound.place(call)) is not None])
+            if self._by_caller:
+                if len(self._known) >= MOST_CALLERS:
+                    self._known.clear()
+                self._known[call.caller] = sheet
+        return sheet
 
-    async def _held(self, call: Call, next: Next, entries: list[Entry]) -> AsyncIterator[Event]:
-        charge = Charge(self._books, call, entries, in_dollars=self._in_dollars)
+    async def _held(self, call: Call, next: Next, sheet: Sheet) -> AsyncIterator[Event]:
+        charge = Charge.of(self._books, call, sheet, in_dollars=self._in_dollars)
         counting: Counting | None = None
         headers: dict[str, str] = {}
         cut = False
         try:
-            if entries:
+            if sheet.places:
                 await Reserving(self._books, charge).reserve(call, self._target_of(call))
                 if charge.over:
                     call, next = self._judged(call, next, charge)
@@ -137,8 +137,9 @@ class Admission:
 
 def _capped(call: Call, charge: Charge) -> tuple[Call, dict[str, str]]:
     """The call with the cap that is held for it, if it has none or a higher one; and the headers that say so."""
-    most = charge.output // call.head.n
-    if not over(call, most) or not any(entry.bound.capping for entry in charge.entries):
+    if not charge.sheet.capping or not over(call, most := charge.output // call.head.n):
+        return call, {}
+    if not any(entry.bound.capping for entry in charge.entries):
         return call, {}
     charge.notes.add("budget.capped", verdict="modify", asked=call.head.output_cap or 0, output_cap=most)
     return capped(call, most), {HEADER: str(most)}
@@ -220,9 +221,11 @@ def _telling(opened: Opened, charge: Charge, headers: dict[str, str], books: Boo
 
 def _limits(charge: Charge, books: Books) -> dict[str, str]:
     """What is left of rate limits, after this call's part."""
+    if not charge.sheet.limits:
+        return {}
     told = [
         (entry.bound, entry.standing)
-        for entry in (*charge.entries, *charge.aside)
-        if entry.bound.header[0] and entry.standing is not None and not entry.bound.shadow
+        for entry in charge.entries or charge.aside
+        if entry.bound.header is not None and entry.standing is not None and not entry.bound.shadow
     ]
-    return limit_headers(told, books.clock.wall()) if told else {}
+    return limit_headers(told, books.clock.wall())

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from ..call.call import Call
 from .bounds import Bound, Need
-from .charge import Books, Entry, line
+from .charge import Books
+from .entries import Entry, line
 from .ledger.ledger import StateUnavailable
 from .refusals import limit_headers, refused
 

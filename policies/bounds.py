@@ -66,6 +66,17 @@ class Weights(NamedTuple):
     reasoning: int = NANO
 
 
+class LimitHeader(NamedTuple):
+    """What is always the same in the headers that tell of a limit: its name and its policy, as items of lists, and the names of OpenAI's
+    headers for it."""
+
+    name: str
+    policy: str
+    limit: str
+    remaining: str
+    reset: str
+
+
 class Place:
     """A counter of a bound, and what is known to be left on it: as much as there was when somebody looked last. `claim`: what every call
     asks of it, where that is the same for all. `beyond`: more was used than its limit. `told`: what notes say of it."""
@@ -115,8 +126,9 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
     counter_name: str = ""
     most: tuple[int, int] = (0, 0)
     full: Literal["refuse", "count", "skip"] = "refuse"
+    lowers: bool = False
     places: dict[tuple[str, str], Place] = {}
-    header: tuple[str, str] = ("", "")
+    header: LimitHeader | None = None
     by_tokens: bool = False
     by_caller: bool = False
 
@@ -128,6 +140,7 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
         if (weights := self.weights) is not None:
             self.most = (max(weights[:3]), max(weights[3:]))
         self.full = "skip" if self.shadow else "count" if self.exceeded == "warn" else "refuse"
+        self.lowers = self.full == "refuse" and self.kind == "budget"
         self.grace = 0 if self.shadow else self.grace
         self.whole = min(self.limit + self.grace, MOST)
         alone = self.models == ("*",) and self.applies is None
@@ -135,7 +148,8 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
         self.by_tokens = self.weights is not None or self.unit == "usd"
         if self.kind == "rate_limit" and self.unit in ("requests", "tokens") and isinstance(self.window, Rolling):
             name = f'"{self.name}.{self.unit}"'
-            self.header = name, f"{name};q={self.limit // NANO};w={-(-self.window.length // SECOND)}"
+            policy = f"{name};q={self.limit // NANO};w={-(-self.window.length // SECOND)}"
+            self.header = LimitHeader(name, policy, *[f"x-ratelimit-{what}-{self.unit}" for what in ("limit", "remaining", "reset")])
 
     def place(self, call: Call) -> Place | None:
         """Where a call counts; None: it doesn't concern this bound."""
@@ -173,6 +187,13 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
         if self.unit == "usd":
             return 0 if need.price is None else dearest(need.price, need.input, need.output)
         return NANO
+
+    def step(self, need: Need, n: int, spare: int) -> int:
+        """By how much less is claimed with each token of output of `n` choices less, of which `spare` may be left out. A price is rounded:
+        no less is held than the answer costs."""
+        if self.weights is not None:
+            return n * self.most[1]
+        return max(0, self.amount(need) - self.amount(need._replace(output=need.output - spare * n))) // spare
 
     def used(self, usage: Usage, price: Price | None) -> int:
         """What an attempt has used."""

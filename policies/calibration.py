@@ -45,29 +45,25 @@ class Kept(Generic[T]):
 
 
 class Ratio:
-    """What was used ÷ what was estimated: its mean, and how far it strays, as TCP learns how long an answer takes (RFC 6298).
+    """What was used ÷ what was estimated: its `mean`, and what it hardly ever exceeds (`upper`), by how far it strays, as TCP learns how
+    long an answer takes (RFC 6298).
 
     A small request says little: what a provider adds to every one of them, such as its own instructions, is then most of it.
     """
 
-    __slots__ = ("_deviation", "_mean", "known")
+    __slots__ = ("_deviation", "known", "mean", "upper")
 
     HALF = 128  # tokens of an estimate that is believed half as much as a large one
     LEAST, MOST = 0.02, 20.0  # beyond is no matter of counting
 
     def __init__(self, mean: float = 1.0, deviation: float = 0.0) -> None:
-        self._mean = mean
-        self._deviation = deviation
+        self._is(mean, deviation)
         self.known = 0
 
-    @property
-    def mean(self) -> float:
-        return self._mean
-
-    @property
-    def upper(self) -> float:
-        """What it hardly ever exceeds."""
-        return self._mean + 4 * self._deviation
+    def _is(self, mean: float, deviation: float) -> None:
+        self.mean = mean
+        self._deviation = deviation
+        self.upper = mean + 4 * deviation
 
     def learn(self, estimated: float, used: float) -> None:
         if estimated <= 0 or used <= 0:
@@ -75,12 +71,12 @@ class Ratio:
         seen = min(max(used / estimated, self.LEAST), self.MOST)
         weight = estimated / (estimated + self.HALF)
         if self.known == 0:
-            self._mean, self._deviation = seen, seen / 4
+            self._is(seen, seen / 4)
         else:
             # The first few count more, so that the figure is good after some calls and not after some hundreds.
             share = max(1 / 16, 1 / (self.known + 1)) * weight
-            self._deviation += 2 * min(share, 0.5) * (abs(seen - self._mean) - self._deviation)
-            self._mean += share * (seen - self._mean)
+            deviation = self._deviation + 2 * min(share, 0.5) * (abs(seen - self.mean) - self._deviation)
+            self._is(self.mean + share * (seen - self.mean), deviation)
         self.known += 1
 
 

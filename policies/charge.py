@@ -15,9 +15,11 @@ import msgspec
 from ..call.call import Call, Target
 from ..call.clock import SYSTEM, Clock
 from ..call.events import Usage
+from ..call.notes import Notes
 from ..call.seen import Seen
-from .bounds import SHADOW, Bound, Need, Place, Price, Pricing, plain
+from .bounds import SHADOW, Bound, Need, Price, Pricing, plain
 from .content import look_at
+from .entries import Entry, Settled, Sheet, line
 from .ledger.ledger import NANO, Answer, Claim, Hold, Ledger, Standing, StateUnavailable
 from .ledger.memory import MemoryLedger
 from .ledger.waiting import Waiting
@@ -57,70 +59,60 @@ def books_of(ledger: Ledger, **more: Any) -> Books:
     return Books(ledger, Waiting(ledger), Waiting(local), **{"crossings": crossings, "local": local, **more})
 
 
-class Entry(msgspec.Struct, eq=False, gc=False):
-    """A call's part in one counter: what is held, what is used by now, and how the counter stood when that was held."""
+class Charge(msgspec.Struct, eq=False):
+    """`call.meter`. `entries` are what the call holds, `output` how many tokens of output that are, of all choices together; `over`: it was
+    let in where there was no room. `sent` is how many attempts were made, `uncounted` those that aren't counted yet, with their place
+    among those seen; `beside` what the attempt under way holds on its provider's counters. Of a call that was let go while the counters
+    couldn't be reached, `aside` is counted by this gateway alone (`local`), and `owed` told to them later."""
 
-    bound: Bound
-    place: Place
-    held: int = 0
-    used: int = 0
-    standing: Standing | None = None
+    books: Books
+    seen: Seen
+    notes: Notes
+    sheet: Sheet
+    hold: Hold
+    reserved_at: float
+    in_dollars: bool = True
+    entries: Sequence[Entry] = ()
+    beside: Sequence[Entry] = ()
+    aside: Sequence[Entry] = ()
+    owed: Sequence[Entry] = ()
+    local: Hold | None = None
+    estimate: Estimate | None = None
+    estimated: bool = False
+    need: Need = NO_NEED
+    output: int = 0
+    over: bool = False
+    target: Target | None = None
+    sent: int = 0
+    uncounted: tuple[tuple[Call, int], ...] = ()
+    settled: bool = False
 
+    @classmethod
+    def of(cls, books: Books, call: Call, sheet: Sheet, *, in_dollars: bool = True) -> Charge:
+        """It holds nothing yet."""
+        return cls(books, call.seen, call.notes, sheet, books.ledger.hold(call.id), books.clock.mono(), in_dollars)
 
-class Charge:
-    """`call.meter`. `output` is how many tokens of output are held, of all choices together; `over` whether it was let in where there was
-    no room; `sent` how many attempts were made; `beside` what the attempt under way holds on its provider's counters. Of a call that was
-    let go while the counters couldn't be reached, `aside` is counted by this gateway alone (`local`), and `owed` told to them later."""
-
-    __slots__ = (
-        "aside", "beside", "books", "entries", "estimate", "estimated", "hold", "in_dollars", "local", "need", "notes", "output", "over",
-        "owed", "reserved_at", "seen", "sent", "settled", "target",
-    )  # fmt: skip
-
-    def __init__(self, books: Books, call: Call, entries: list[Entry], *, in_dollars: bool = True) -> None:
-        self.books = books
-        self.seen = call.seen
-        self.notes = call.notes
-        self.beside: Sequence[Entry] = ()
-        self.in_dollars = in_dollars
-        self.hold: Hold = books.ledger.hold(call.id)
-        self.local: Hold | None = None
-        self.entries = entries
-        self.aside: list[Entry] = []
-        self.owed: list[Entry] = []
-        self.estimate: Estimate | None = None
-        self.need = NO_NEED
-        self.output = 0
-        self.over = False
-        self.target: Target | None = None
-        self.sent = 0
-        self.estimated = False
-        self.settled = False
-        self.reserved_at = books.clock.mono()
-
-    def held_for(self, need: Need, answer: Answer, claims: Sequence[Claim], entries: list[Entry], target: Target | None) -> None:
-        """It is reserved: these entries hold what they claimed, without what was left out. What shadow rules had no room for is held by
+    def held_for(self, need: Need, answer: Answer, claims: Sequence[Claim], target: Target | None) -> None:
+        """It is reserved: each entry holds what was claimed, without what was left out. What shadow rules had no room for is held by
         nobody."""
-        kept = []
-        for entry, claim, standing in zip(entries, claims, answer.standings, strict=True):
-            entry.standing, bound = standing, entry.bound
+        entries, left_out, shared = [], answer.left_out, self.books.crossings.shared
+        for (bound, place), claim, standing in zip(self.sheet.places, claims, answer.standings, strict=True):
             if bound.kind == "budget":
-                entry.place.room = standing.remaining
+                place.room = standing.remaining
             if standing.over:
                 if bound.shadow:
                     self.notes.add(f"{bound.kind}.refused", **line(bound, standing))
                     continue
                 self.over = True
-            entry.held = claim.without(answer.left_out) if answer.left_out else claim.amount
-            kept.append(entry)
-            if bound.thresholds is not None and self.books.crossings.shared:  # what others have used: asked about now, it is noted in time
+            entries.append(Entry(bound, place, claim.without(left_out) if left_out else claim.amount, 0, standing))
+            if shared and bound.thresholds is not None:  # what others have used: asked about now, it is noted in time
                 look(self.books, bound, standing, self.notes, used=standing.used)
-        self.entries, self.need, self.output, self.target = kept, need, need.output, target
+        self.entries, self.need, self.output, self.target = entries, need, need.output, target
 
     async def look_again(self) -> None:
         """How the limits stand by now, for headers: an answer may begin long after its call was admitted. No answer waits for a server to
         say so."""
-        limits = [entry for entry in self.entries if entry.bound.header[0]]
+        limits = [entry for entry in self.entries if entry.bound.header is not None]
         if not limits or not isinstance(self.books.ledger, MemoryLedger):
             return
         found = await self.books.ledger.read([entry.bound.claim(entry.place.counter, 0) for entry in limits])
@@ -129,6 +121,26 @@ class Charge:
 
     # ---- the meter's part
 
+    def sends(self, call: Call) -> bool:
+        """An attempt is about to be sent. Whether all that it may take is held, as for nearly every one: then it is counted when somebody
+        wants to know, and needs no layer that waits for its end."""
+        if self.entries and (self.sent or call.purpose != "main" or call.target != self.target):
+            return False
+        self.sent += 1
+        self.uncounted += ((call, len(call.seen.attempts)),)
+        return True
+
+    def count(self) -> None:
+        """Of what was sent, count what has ended; when the call is settled, that is all of it."""
+        sent, self.uncounted = self.uncounted, ()
+        for call, number in sent:
+            attempts = call.seen.attempts
+            attempt = attempts[number] if number < len(attempts) else None
+            if attempt is not None and attempt.billed is not None:
+                self.after(call, attempt.billed, cut=attempt.finish == "length")
+            elif not self.settled:
+                self.uncounted += ((call, number),)
+
     async def before(self, call: Call) -> None:
         """An attempt is about to be sent: hold what it may take, if that isn't held yet.
 
@@ -136,6 +148,7 @@ class Charge:
             TargetRefused: that can't be had.
             StateUnavailable: nobody knows.
         """
+        self.count()
         first = self.sent == 0
         self.sent += 1
         if (first and call.purpose == "main" and call.target == self.target) or not self.entries:
@@ -163,10 +176,11 @@ class Charge:
         if billed is None or billed.source == "none":
             return None
         self.estimated = self.estimated or billed.source == "estimated"
-        price = self.price_of(call)
-        for entry in (*self.entries, *self.aside, *self.owed):
-            if entry.bound.by_tokens:
-                entry.used += entry.bound.used(billed, price)
+        price = self.price_of(call) if self.in_dollars else None
+        for entry in self.entries or (*self.aside, *self.owed):
+            bound = entry.bound
+            if bound.by_tokens:
+                entry.used += bound.used(billed, price)
         if billed.source == "provider" and self.books.tokens.due(self.books.clock.mono()):
             self.books.tokens.learn(call, billed, self.estimate if call.purpose == "main" else None, cut=cut)
         return billed
@@ -258,6 +272,7 @@ class Charge:
         if self.settled:
             return
         self.settled = True
+        self.count()
         actual = self._actual(self.entries)
         if self.owed:
             actual |= self._actual(self.owed) | {entry.bound.counter_name: 0 for entry in self.aside}
@@ -267,7 +282,8 @@ class Charge:
         for entry in self.entries:
             if entry.bound.kind == "budget" and entry.standing is not None:
                 self.tell(entry, entry.standing)
-                entry.place.back(entry.held - entry.used, entry.bound.limit)
+                if entry.held != entry.used:
+                    entry.place.back(entry.held - entry.used, entry.bound.limit)
 
     def _actual(self, entries: Sequence[Entry]) -> dict[str, int]:
         """What to settle by a counter's name. Requests were used if any was sent, and of a limit in any case."""
@@ -282,23 +298,10 @@ class Charge:
         return found
 
     def tell(self, entry: Entry, standing: Standing) -> None:
-        """The ledger's line of a call: how the budget stood before it, what was held, what it came to."""
+        """Note the ledger's line of a call, and look whether it reached a threshold."""
         bound, used = entry.bound, entry.used
-        left = standing.limit - standing.used - standing.reserved + entry.held - used
-        figures: dict[str, Any] = {
-            **entry.place.told,
-            "resets_at": when(standing.resets_at),
-            "limit": plain(standing.limit),
-            "used": plain(standing.used),
-            "reserved": plain(entry.held),
-            "settled": plain(used),
-            "remaining": plain(left) if left > 0 else 0,
-        }
-        if self.estimated:
-            figures["estimated"] = True
-        if (used > entry.held or entry.place.beyond) and (overshoot := self._overshoot(entry)) > 0:
-            figures["overshoot"] = plain(overshoot)
-        self.notes.tell("budget.settled", figures)
+        overshoot = self._overshoot(entry) if used > entry.held or entry.place.beyond else 0
+        self.notes.append(Settled(entry.place, standing, entry.held, used, self.estimated, overshoot))
         if bound.thresholds is not None:
             look(self.books, bound, standing, self.notes, used=standing.used + used)
 
@@ -331,14 +334,3 @@ def look(books: Books, bound: Bound, standing: Standing, notes: Any, *, used: in
 def _post(books: Books, bound: Bound, organisation: str, told: Mapping[str, Any]) -> None:
     if books.webhooks is not None and not bound.shadow:
         books.webhooks.tell(bound.thresholds, {"event": "budget.threshold", "organisation": organisation, **told})
-
-
-def line(bound: Bound, standing: Standing) -> dict[str, Any]:
-    """How a note tells of a counter: whose it is, and how it stood."""
-    return {
-        **bound.place_of(standing.counter.home, standing.counter.scope).told,
-        "resets_at": when(standing.resets_at),
-        "limit": plain(standing.limit),
-        "used": plain(standing.used),
-        "reserved": plain(standing.reserved),
-    }

@@ -47,6 +47,7 @@ _COLON = re.compile(rb"\s*:")
 _HIDING = (b"\\u004", b"\\u005", b"\\u006", b"\\u007")  # escapes of letters, which nobody needs
 _NAME = 64  # bytes of a name or type, written in escapes
 _SOUND = re.compile(rb'\s*:\s*\{(?:\s*"format"\s*:\s*"\w{1,16}"\s*,)?\s*"data"\s*:\s*"')
+_NUMBERED = ("input", "prompt")
 _NUMBERS = re.compile(rb"\[\s*(?:\[\s*)?[0-9]")
 
 
@@ -96,7 +97,7 @@ def content_of(call: Call) -> Content:
     body = call.body
     length = _length(body)
     if length < _WORTH_KEEPING:
-        return _plain(body, length) or _ended(_looking(body))
+        return Content(length) if _is_plain(body) else _ended(_looking(body))
     found = _remembered.get(body)
     if found is None:
         found = _remembered[body] = _ended(_looking(body))
@@ -134,20 +135,24 @@ async def after_look(call: Call, layer: Policy, next: Next) -> AsyncIterator[Eve
 
 
 def _length(body: Body) -> int:
-    return sum([len(raw) for name, raw in body.fields.items() if name in _COUNTED])
+    length = 0
+    for name, raw in body.fields.items():
+        if name in _COUNTED:
+            length += len(raw)
+    return length
 
 
-def _plain(body: Body, length: int) -> Content | None:
-    """What a short body holds that is text alone, as most are; None where it takes a look to tell."""
-    for name, field in body.fields.items():
-        if name not in _BEARING:
-            continue
-        raw = bytes(field)
-        if b";base64," in raw or b'"image' in raw or b'"input_audio"' in raw or (name != "messages" and _NUMBERS.match(raw)):
-            return None
-        if b"\\u00" in raw and any(escape in raw for escape in _HIDING):
-            return None
-    return Content(length)
+def _is_plain(body: Body) -> bool:
+    """Whether a short body holds text alone, as most do; where that takes a look to tell, it says no."""
+    raw, fields = body.raw, body.fields
+    if raw is None or len(raw) > _WORTH_KEEPING:
+        raw = b"".join([bytes(fields[name]) for name in _BEARING if name in fields])
+    if b";base64," in raw or b'"image' in raw or b'"input_audio"' in raw:
+        return False
+    if b"\\u00" in raw and any(escape in raw for escape in _HIDING):
+        return False
+    numbered = [name for name in _NUMBERED if name in fields]
+    return not (numbered and any(_NUMBERS.match(bytes(fields[name])) for name in numbered))
 
 
 def _ended(looking: Generator[None, None, Content]) -> Content:
@@ -169,7 +174,7 @@ def _looking(body: Body) -> Generator[None, None, Content]:
         if not size:
             continue
         raw = bytes(body.fields[name])
-        if name in ("input", "prompt") and _NUMBERS.match(raw):
+        if name in _NUMBERED and _NUMBERS.match(raw):
             numbers += raw.count(b",") + 1
             continue
         text += size

@@ -1,5 +1,6 @@
-"""The meter: innermost but one, around each attempt. Before one it sees to it that what is about to be sent is held, after it it adds what
-that has used to the call's charge, exactly once, however it ended. What it costs is the price of the target that answered.
+"""The meter: innermost but one, around each attempt. Before one it sees to it that what is about to be sent is held, and what that has
+used comes to the call's charge, exactly once, however it ended. What it costs is the price of the target that answered. Most attempts
+are their call's first, and held for: these it lets by, and the charge counts them at its end.
 
 Limits of a provider are held here too, since only here it is known which provider is asked: a hold of their own for each attempt.
 """
@@ -11,9 +12,10 @@ from typing import ClassVar
 
 from ..call.call import Call
 from ..call.chain import Next, pulling
-from ..call.events import Closed, Event, Usage
+from ..call.events import Event, Usage
 from .bounds import Bound, Need, Price
-from .charge import Books, Charge, Entry, line
+from .charge import Books, Charge
+from .entries import Entry, line
 from .ledger.ledger import Hold, StateUnavailable
 from .refusals import refused
 from .without_state import apart
@@ -30,27 +32,26 @@ class Meter:
 
     def __call__(self, call: Call, next: Next) -> AsyncIterator[Event]:
         charge = call.meter
-        if charge is not None:
-            return self._metered(call, next, charge)
-        return next(call)
+        if charge is None:
+            return next(call)
+        if not self._providers and charge.sends(call):
+            return next(call)
+        return self._metered(call, next, charge)
 
     async def _metered(self, call: Call, next: Next, charge: Charge) -> AsyncIterator[Event]:
         await charge.before(call)
         own = OfProvider(self._books, call, self._providers)
         attempts, made = call.seen.attempts, len(call.seen.attempts)
-        closed: Closed | None = None
         try:
             if own.entries:
                 await own.reserve(call, charge)
             async with pulling(next(call)) as events:
                 async for event in events:
-                    if isinstance(event, Closed):
-                        closed = event
                     yield event
         finally:
             if own.sent:
-                billed = attempts[made].billed if len(attempts) > made else None
-                usage = charge.after(call, billed, cut=closed is not None and closed.finish == "length")
+                attempt = attempts[made] if len(attempts) > made else None
+                usage = None if attempt is None else charge.after(call, attempt.billed, cut=attempt.finish == "length")
                 own.settle(usage, charge.price_of(call), charge)
 
 

@@ -120,27 +120,29 @@ def _shown(amount: int) -> str:
 def limit_headers(told: Sequence[tuple[Bound, Standing]], now: int) -> dict[str, str]:
     """Of the limits of requests and of tokens: the tightest as OpenAI tells it, all of them as lists (RFC 9651)."""
     headers: dict[str, str] = {}
-    policies, lefts = [], []
-    tightest: dict[str, tuple[float, int, int, int]] = {}
+    policies = lefts = ""
+    shares: dict[str, float] = {}
     for bound, standing in told:
-        name, policy = bound.header
-        if not name:
+        header = bound.header
+        if header is None:
             continue
         limit, left = standing.limit, standing.remaining
-        rest = max(0, (standing.resets_at or now) - now)
-        policies.append(policy)
-        lefts.append(f"{name};r={left // NANO};t={-(-rest // SECOND)}")
-        share = left / limit if limit else -1.0
-        if bound.unit not in tightest or share < tightest[bound.unit][0]:
-            tightest[bound.unit] = share, limit // NANO, left // NANO, rest
-    if not policies:
-        return headers
-    for unit, (_, limit, left, rest) in tightest.items():
-        headers[f"x-ratelimit-limit-{unit}"] = str(limit)
-        headers[f"x-ratelimit-remaining-{unit}"] = str(left)
-        headers[f"x-ratelimit-reset-{unit}"] = duration(rest)
-    headers["ratelimit-policy"], headers["ratelimit"] = ", ".join(policies), ", ".join(lefts)
+        seconds = 0 if standing.resets_at is None else max(0, -((now - standing.resets_at) // SECOND))
+        share, whole = left / limit if limit else -1.0, str(left // NANO)
+        policies = f"{policies}, {header.policy}" if policies else header.policy
+        lefts = f"{lefts}, {header.name};r={whole};t={seconds}" if lefts else f"{header.name};r={whole};t={seconds}"
+        if header.limit not in headers or share < shares[header.limit]:
+            shares[header.limit] = share
+            headers[header.limit], headers[header.remaining], headers[header.reset] = str(limit // NANO), whole, _lasting(seconds)
+    if policies:
+        headers["ratelimit-policy"], headers["ratelimit"] = policies, lefts
     return headers
+
+
+@lru_cache(1024)
+def _lasting(seconds: int) -> str:
+    """Whole seconds, rounded up: by then it is so."""
+    return duration(seconds * SECOND)
 
 
 def duration(nanoseconds: int) -> str:

@@ -20,7 +20,7 @@ from ..call.call import Call
 from ..call.chain import Next, Policy, pulling
 from ..call.errors import SpangateError
 from ..call.events import Event
-from ..call.notes import Note, Notes
+from ..call.notes import Note, Notes, Told
 
 log = logging.getLogger("spangate.policies")
 
@@ -37,6 +37,9 @@ class _Notes(Notes, kw_only=True):
         figures.pop("action", None)
         self._notes.append(Note(name, figures))
         self.real.add(name, **figures, mode=MODE)
+
+    def append(self, note: Told) -> None:
+        self.tell(note.name, dict(note.figures))
 
     @property
     def refusal(self) -> bool:

@@ -109,10 +109,12 @@ class Tokens:
     def input(self, call: Call) -> Estimate:
         """What `call` will be, for its target if that is chosen, else by the name that was asked for."""
         content, ratio = content_of(call), self._ratio(call)
-        other = 0 if content.plain else content.other_tokens(_model(call))
         text = content.text_tokens
-        plain = text if content.plain else 0
-        return Estimate(expected=ceil(text * ratio.mean) + other, upper=ceil(text * max(ratio.upper, 1.0)) + other, text=plain)
+        expected, upper = ceil(text * ratio.mean), text if ratio.upper <= 1.0 else ceil(text * ratio.upper)
+        if content.plain:
+            return Estimate(expected, upper, text)
+        other = content.other_tokens(_model(call))
+        return Estimate(expected + other, upper + other)
 
     def output(self, team: str, model: str, *, share: float = 0.95) -> int:
         """What one answer (of `n`) to this team by the model of this name usually stays within; `share` of them do."""
@@ -124,8 +126,11 @@ class Tokens:
 
     def _ratio(self, call: Call) -> Ratio:
         target = call.target
-        names = ((target.provider, target.model), (target.provider,)) if target else (("", call.model),)
-        return next((ratio for name in names if (ratio := self._ratios.get(*name)) and ratio.known), self._unknown)
+        for name in ((target.provider, target.model), (target.provider,)) if target else (("", call.model),):
+            ratio = self._ratios.get(*name)
+            if ratio is not None and ratio.known:
+                return ratio
+        return self._unknown
 
     # what was so
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..call.notes import Notes
-from .charge import Entry
+from .entries import Entry
 from .ledger.ledger import StateUnavailable
 
 

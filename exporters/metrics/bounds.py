@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...call.notes import Note
+from ...call.notes import Told
 from .. import semconv
 from .batches import Mark
 from .metrics import Labels, Metrics
@@ -24,7 +24,7 @@ class BoundSeries:
         self._overshoot = metrics.counter(semconv.BUDGET_OVERSHOOT)
         self._waited = metrics.histogram(semconv.RATE_LIMIT_WAIT)
 
-    def tell(self, note: Note, mark: Mark | None) -> None:
+    def tell(self, note: Told, mark: Mark | None) -> None:
         figures = note.figures
         if note.name == "budget.settled" and "overshoot" not in figures:  # as nearly every note is
             return

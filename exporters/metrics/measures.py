@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from ...call.notes import Note
+from ...call.notes import Told
 from ...call.seen import Attempt, Seen
 from ...call.usage import believed
 from .. import semconv
@@ -116,7 +116,7 @@ class Measures:
                 series.cost(found[1]).tell((found[0], mark))
         return series
 
-    def _decided(self, note: Note, mark: Mark | None) -> None:
+    def _decided(self, note: Told, mark: Mark | None) -> None:
         verdict = decisions.verdict_of(note)
         if not verdict:
             return

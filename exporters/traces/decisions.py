@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from ...call.notes import Note
+from ...call.notes import Told
 from ...call.seen import Seen
 from .. import semconv
 from ..record import INFO, WARN, LogRecord, SpanEvent, Value
@@ -57,7 +57,7 @@ def summary_of(seen: Seen) -> dict[str, Value]:
     return said
 
 
-def verdict_of(note: Note) -> str:
+def verdict_of(note: Told) -> str:
     """What a policy thought of a call; empty for a note that judges nothing."""
     said = note.figures.get("verdict")
     if isinstance(said, str):
@@ -65,7 +65,7 @@ def verdict_of(note: Note) -> str:
     return "deny" if note.name.rpartition(".")[2] in REFUSED else ""
 
 
-def action_of(note: Note) -> str:
+def action_of(note: Told) -> str:
     """What came of it. In shadow mode nothing does."""
     said = note.figures.get("action")
     if isinstance(said, str):
@@ -75,7 +75,7 @@ def action_of(note: Note) -> str:
     return {"deny": "block", "modify": "modify", "escalate": "escalate"}.get(verdict_of(note), "allow")
 
 
-def attributes_of(note: Note, seen: Seen) -> dict[str, Value]:
+def attributes_of(note: Told, seen: Seen) -> dict[str, Value]:
     """A note as attributes."""
     policy = note.name.partition(".")[0]
     said: dict[str, Value] = {semconv.POLICY_NAME: policy, semconv.POLICY_NOTE: note.name}
@@ -101,7 +101,7 @@ def _plain(figure: Any) -> Value | None:
     return json.dumps(figure, default=str) if isinstance(figure, dict) else None
 
 
-def _rule(note: Note) -> str:
+def _rule(note: Told) -> str:
     policy, rule = note.name.partition(".")[0], note.figures.get("rule")
     return f"{policy}/{rule}" if isinstance(rule, str) else policy
 

@@ -1,7 +1,7 @@
 """What the ledger in memory counts in: cells, and the three kinds of counters made of them. Knows no holds, claims or limits.
 
-A counter answers with the two cells that a claim concerns: the `level` that must stay within its limit, and the one to charge. For a
-calendar's window they are the same, for a rolling one the total and the slot of this moment.
+A counter has the `level` that must stay within its limit, and answers with the cell that a claim is charged on. For a calendar's window
+they are the same, for a rolling one the total and the slot of this moment.
 
 Rolling windows run on a steady clock, which is the wall's at the start and is never set: when somebody sets the wall's, no limit is
 filled or lifted by it. A calendar's windows follow the wall, there and back: a counter keeps the window before this one, so that
@@ -11,7 +11,8 @@ a clock that is put back over its end finds it as it was, and neither is reset t
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import NamedTuple
+
+import msgspec
 
 from ..windows import SECOND, SLOTS, Calendar, InFlight, Rolling, Span, Window
 
@@ -19,7 +20,7 @@ LATE = 7200 * SECOND  # after its end a window of the calendar is kept for a clo
 LOOKED_AT = 8  # counters among which the one to be forgotten is chosen
 
 
-class Now(NamedTuple):
+class Now(msgspec.Struct, frozen=True, gc=False):
     """The same moment on both clocks, in nanoseconds since the epoch."""
 
     wall: int
@@ -61,17 +62,25 @@ class Cell:
 
 
 class Counter:
-    """One scope of a group. `limit` is the last that it was asked with."""
+    """One scope of a group. `level` is as of the last look, `limit` the last that it was asked with."""
 
-    __slots__ = ("group", "limit")
+    __slots__ = ("group", "level", "limit")
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, level: Cell) -> None:
         self.group = group
+        self.level = level
         self.limit = 0
 
-    def at(self, now: Now) -> tuple[Cell, Cell]:
-        """The level, and the cell to charge."""
+    def cell(self, now: Now) -> Cell:
+        """The one to charge; this is a look too."""
         raise NotImplementedError
+
+    def hold(self, amount: int, now: Now) -> Cell:
+        """One holder more there, of so much."""
+        cell = self.cell(now)
+        cell.reserved += amount
+        cell.holders += 1
+        return cell
 
     def look(self, now: Now) -> Cell:
         """The level alone."""
@@ -82,7 +91,7 @@ class Counter:
         raise NotImplementedError
 
     def resets_at(self, now: Now) -> int | None:
-        """When all that counts in this moment is forgotten, on the wall; None: never, or nobody knows."""
+        """When all that counts in this moment is forgotten, on the wall; None: never, or nobody knows. To be asked after a look."""
         raise NotImplementedError
 
     def fits_after(self, excess: int, now: Now) -> float | None:
@@ -106,25 +115,23 @@ class Counter:
 class Fixed(Counter):
     """In windows of the calendar. The group knows which one it is now."""
 
-    __slots__ = ("before", "before_span", "cell", "span")
+    __slots__ = ("before", "before_span", "span")
 
     def __init__(self, group: Group, now: Now, used: int) -> None:
-        super().__init__(group)
+        super().__init__(group, Cell(used=used))
         self.span = group.span(now)
-        self.cell = Cell(used=used)
         self.before_span: Span | None = None
-        self.before = self.cell
+        self.before = self.level
 
-    def at(self, now: Now) -> tuple[Cell, Cell]:
+    def cell(self, now: Now) -> Cell:
         span = self.group.span(now)
         if span is not self.span and span != self.span:
             back = span == self.before_span
             self.before_span, self.span = self.span, span
-            self.before, self.cell = self.cell, self.before if back else Cell()
-        return self.cell, self.cell
+            self.before, self.level = self.level, self.before if back else Cell()
+        return self.level
 
-    def look(self, now: Now) -> Cell:
-        return self.at(now)[0]
+    look = cell
 
     def spent(self, at: int, amount: int, now: Now) -> None:
         level = self.look(now)
@@ -132,16 +139,16 @@ class Fixed(Counter):
             level.used += amount
 
     def resets_at(self, now: Now) -> int | None:
-        return self.group.span(now).end
+        return self.span.end
 
     def weight(self, now: Now) -> int | None:
-        if self.cell.holders or self.before.holders:
+        if self.level.holders or self.before.holders:
             return None
-        return self.cell.used if self.span.holds(now.wall) else 0
+        return self.level.used if self.span.holds(now.wall) else 0
 
     def past(self, now: Now) -> bool:
-        idle = not (self.cell.holders or self.before.holders)
-        return idle and not (self.cell.used and _recent(self.span, now)) and not (self.before.used and _recent(self.before_span, now))
+        idle = not (self.level.holders or self.before.holders)
+        return idle and not (self.level.used and _recent(self.span, now)) and not (self.before.used and _recent(self.before_span, now))
 
 
 def _recent(span: Span | None, now: Now) -> bool:
@@ -151,33 +158,37 @@ def _recent(span: Span | None, now: Now) -> bool:
 class Sliding(Counter):
     """In the slots of a rolling window: those of the last sixty, and this moment's."""
 
-    __slots__ = ("slots", "total", "width")
+    __slots__ = ("slots", "width")
 
     def __init__(self, group: Group, now: Now, used: int) -> None:
-        super().__init__(group)
+        super().__init__(group, Cell())
         assert isinstance(group.window, Rolling)
         self.width = group.window.slot
-        self.total = Cell()
         self.slots: deque[tuple[int, Cell]] = deque()
         if used:
-            self.at(now)[1].settle(0, used)
+            self.cell(now).settle(0, used)
 
-    def at(self, now: Now) -> tuple[Cell, Cell]:
+    def cell(self, now: Now) -> Cell:
         number = now.steady // self.width
         slots = self.slots
         if slots:
             last, cell = slots[-1]
             if last == number:
-                return self.total, cell
+                return cell
             self._drop(number - SLOTS)
-        cell = Cell(self.total)
+        cell = Cell(self.level)
         slots.append((number, cell))
         self.group.grown(1, now, self)
-        return self.total, cell
+        return cell
+
+    def hold(self, amount: int, now: Now) -> Cell:
+        cell = self.cell(now)
+        cell.hold(amount)
+        return cell
 
     def look(self, now: Now) -> Cell:
         self._drop(now.steady // self.width - SLOTS)
-        return self.total
+        return self.level
 
     def spent(self, at: int, amount: int, now: Now) -> None:
         self.look(now)
@@ -186,13 +197,13 @@ class Sliding(Counter):
             return
         kept = dict(self.slots)
         if number not in kept:
-            kept[number] = Cell(self.total)
+            kept[number] = Cell(self.level)
             self.slots = deque(sorted(kept.items(), key=lambda slot: slot[0]))
             self.group.grown(1, now, self)
         kept[number].settle(0, amount)
 
     def _drop(self, oldest: int) -> None:
-        slots, total = self.slots, self.total
+        slots, total = self.slots, self.level
         while slots and slots[0][0] < oldest:
             _, cell = slots.popleft()
             total.used -= cell.used
@@ -206,6 +217,9 @@ class Sliding(Counter):
         return (number + SLOTS + 1) * self.width - now.steady
 
     def resets_at(self, now: Now) -> int | None:
+        number, cell = self.slots[-1] if self.slots else (0, None)
+        if cell is not None and (cell.reserved or cell.used):  # as nearly always: without a loop
+            return now.wall + (number + SLOTS + 1) * self.width - now.steady
         for number, cell in reversed(self.slots):
             if cell.used or cell.reserved:
                 return now.wall + self._free(number, now)
@@ -230,17 +244,15 @@ class Sliding(Counter):
 class Momentary(Counter):
     """What is in flight."""
 
-    __slots__ = ("cell",)
+    __slots__ = ()
 
     def __init__(self, group: Group, now: Now, used: int) -> None:
-        super().__init__(group)
-        self.cell = Cell(keeps=False)
+        super().__init__(group, Cell(keeps=False))
 
-    def at(self, now: Now) -> tuple[Cell, Cell]:
-        return self.cell, self.cell
+    def cell(self, now: Now) -> Cell:
+        return self.level
 
-    def look(self, now: Now) -> Cell:
-        return self.cell
+    look = cell
 
     def spent(self, at: int, amount: int, now: Now) -> None:
         """Nothing stays of it."""
@@ -249,7 +261,7 @@ class Momentary(Counter):
         return None
 
     def weight(self, now: Now) -> int | None:
-        return None if self.cell.holders else 0
+        return None if self.level.holders else 0
 
 
 KINDS: dict[type, type[Fixed | Sliding | Momentary]] = {Calendar: Fixed, Rolling: Sliding, InFlight: Momentary}

@@ -17,7 +17,7 @@ from ...call.clock import SYSTEM, Clock
 from ..windows import SECOND
 from . import cells
 from .cells import Cell, Group, Now, Sliding
-from .ledger import Answer, Claim, Counter, Spent, Standing, Watch, check
+from .ledger import Answer, Claim, Counter, Spent, Standing, Watch, clash
 
 MOST_CELLS = 200_000  # of a group: 50 MB at the worst
 NOTHING = Cell()
@@ -171,23 +171,26 @@ class MemoryHold:
     async def reserve(self, claims: Sequence[Claim], spare: int = 0) -> Answer:
         if self._state != "new":
             raise ValueError(f"the hold {self.id} is {self._state} already")
-        check(claims)
         self.home = claims[0].counter.home if claims else ""
         self._ledger.begin(self)
-        answer = self._take(claims)
-        if spare and not answer.admitted:
-            answer = self._lowered(claims, spare, answer)
-        if answer.admitted:
-            self._state = "held"
-            self._ledger.changed(self)
-        else:
+        try:
+            answer = self._take(claims)
+        except ValueError:
             self._ledger.refused(self)
+            raise
+        if spare and answer.refused:
+            answer = self._lowered(claims, spare, answer)
+        if answer.refused:
+            self._ledger.refused(self)
+        else:
+            self._state = "held"
+            if self._ledger.journaled:
+                self._ledger.changed(self)
         return answer
 
     async def extend(self, claims: Sequence[Claim]) -> Answer:
         if self._state != "held":
             raise ValueError(f"the hold {self.id} isn't held")
-        check(claims, *(part.counter for part in self._parts.values()))
         answer = self._take(claims)
         if answer.admitted:
             self._ledger.changed(self)
@@ -226,40 +229,57 @@ class MemoryHold:
 
     def _take(self, claims: Sequence[Claim]) -> Answer:
         """Each claim in turn, on top of those before it; given back where one refuses."""
-        ledger, parts = self._ledger, self._parts
+        ledger, parts, home = self._ledger, self._parts, self.home
         now = ledger.now()
-        taken: list[Part] = []
+        taken: list[Claim] = []
         standings: list[Standing] = []
         refused: list[int] = []
         for number, claim in enumerate(claims):
             named, limit, amount = claim.counter, claim.limit, claim.amount
+            part = parts.get(named.name)
+            if named.home != home or (part is not None and part.counter is not named and part.counter != named):
+                self._undo(taken)
+                raise ValueError(clash(claims, *[part.counter for part in parts.values()]))
             counter = ledger.counter(named, now)
-            level, cell = counter.at(now)
-            if parts and (first := parts.get(named.name)) is not None:  # more is charged where the first was
-                cell = first.cell
-                level = level if isinstance(counter, Sliding) else cell
             counter.limit = limit
-            excess = level.used + level.reserved + amount - limit
+            if part is None:
+                cell = counter.hold(amount, now)
+                level = counter.level
+                excess = level.used + level.reserved - limit
+            else:  # more is charged where the first was
+                cell = part.cell
+                level = counter.look(now) if isinstance(counter, Sliding) else cell
+                excess = level.used + level.reserved + amount - limit
+                cell.hold(amount)
             over = excess > 0 or limit <= 0
             if over and (excess > claim.grace or limit <= 0) and claim.full != "count":
+                cell.settle(amount, 0, 1)
                 if claim.full != "skip":
                     refused.append(number)
                 standings.append(standing(claim, counter, level, now))
                 continue
-            cell.hold(amount)
-            taken.append(Part(named, cell, amount, now.wall))
+            if part is None:
+                parts[named.name] = Part(named, cell, amount, now.wall)
+            else:
+                part.amount += amount
+                part.claims += 1
+            taken.append(claim)
             standings.append(Standing(named, limit, level.used, level.reserved, over, counter.resets_at(now)))
-        if refused:
-            for part in taken:
-                part.cell.settle(part.amount, 0, 1)
-            standings = list(ledger.standings(claims, now))
-            return Answer(tuple(standings), tuple(standings[number] for number in refused))
-        for part in taken:
-            before = parts.setdefault(part.counter.name, part)
-            if before is not part:
-                before.amount += part.amount
-                before.claims += 1
-        return Answer(tuple(standings))
+        if not refused:
+            return Answer(tuple(standings))
+        self._undo(taken)
+        standings = list(ledger.standings(claims, now))
+        return Answer(tuple(standings), tuple(standings[number] for number in refused))
+
+    def _undo(self, taken: Sequence[Claim]) -> None:
+        """Give back what claims took."""
+        for claim in taken:
+            part = self._parts[claim.counter.name]
+            part.cell.settle(claim.amount, 0, 1)
+            part.amount -= claim.amount
+            part.claims -= 1
+            if not part.claims:
+                del self._parts[claim.counter.name]
 
 
 def standing(claim: Claim, counter: cells.Counter, level: Cell, now: Now) -> Standing:

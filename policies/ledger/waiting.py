@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from .ledger import Answer, Claim, Counter, Hold, Ledger
@@ -36,16 +36,21 @@ class Waiting:
         """How many wait."""
         return len({place for line in self._lines.values() for place in line})
 
-    async def reserve(self, hold: Hold, claims: Sequence[Claim], waits: Mapping[str, float], spare: int = 0) -> Answer:
+    def reserve(self, hold: Hold, claims: Sequence[Claim], waits: Mapping[str, float], spare: int = 0) -> Awaitable[Answer]:
         """`hold.reserve`, waiting for room on the counters that `waits` names, with seconds of patience for each.
 
         Raises:
             StateUnavailable: as `hold.reserve`.
         """
+        if not waits and not self._lines:  # as nearly always
+            return hold.reserve(claims, spare)
+        return self._reserve(hold, claims, waits, spare)
+
+    async def _reserve(self, hold: Hold, claims: Sequence[Claim], waits: Mapping[str, float], spare: int) -> Answer:
         number, answer = next(self._numbers), None
-        if not self._lines:  # as nearly always
+        if not self._lines:
             answer = await hold.reserve(claims, spare)
-            if answer.admitted or not waits:
+            if answer.admitted:
                 return answer
         place = Place(number)
         try:

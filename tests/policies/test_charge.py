@@ -12,7 +12,8 @@ from spangate.call.events import Usage
 from spangate.call.usage import NOTHING
 from spangate.policies.bounds import Need
 from spangate.policies.budget import Budget
-from spangate.policies.charge import Charge, Entry
+from spangate.policies.charge import Charge
+from spangate.policies.entries import Sheet
 from spangate.policies.ledger.ledger import NANO
 
 from admitting import Gate, call, notes
@@ -25,10 +26,10 @@ def budget(limit: Any = 1000, **more: Any) -> Budget:
 async def held(gate: Gate, need: Need) -> tuple[Charge, Any]:
     """A charge that holds what `need` claims."""
     asked = call().to(Target("script", "m"))
-    entries = [Entry(bound, place) for bound in gate.bounds if (place := bound.place(asked)) is not None]
-    charge = Charge(gate.books, asked, entries)
-    claims = [entry.bound.claim(entry.place.counter, entry.bound.amount(need)) for entry in entries]
-    charge.held_for(need, await charge.hold.reserve(claims), claims, entries, asked.target)
+    sheet = Sheet([(bound, place) for bound in gate.bounds if (place := bound.place(asked)) is not None])
+    charge = Charge.of(gate.books, asked, sheet)
+    claims = [bound.claim(place.counter, bound.amount(need)) for bound, place in sheet.places]
+    charge.held_for(need, await charge.hold.reserve(claims), claims, asked.target)
     return charge, asked
 
 

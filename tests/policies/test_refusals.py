@@ -73,7 +73,7 @@ def test_what_is_left_as_headers() -> None:
     assert limit_headers(told, NOW) == {
         "x-ratelimit-limit-requests": "1000",
         "x-ratelimit-remaining-requests": "10",
-        "x-ratelimit-reset-requests": "59m59.5s",
+        "x-ratelimit-reset-requests": "1h0m0s",
         "x-ratelimit-limit-tokens": "1000",
         "x-ratelimit-remaining-tokens": "600",
         "x-ratelimit-reset-tokens": "30s",

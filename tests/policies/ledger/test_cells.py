@@ -42,7 +42,7 @@ def test_a_rolling_counter_has_the_slots_of_the_last_length() -> None:
     counter = group.counter("a", now())
     assert isinstance(counter, Sliding)
     for second in range(200):
-        counter.at(now(second))[1].settle(0, 1)
+        counter.cell(now(second)).settle(0, 1)
     assert counter.cells == group.size == SLOTS + 1
     assert counter.look(now(199)).used == SLOTS + 1
     assert counter.fits_after(1, now(199)) == 1
@@ -96,7 +96,7 @@ def test_who_is_new_begins_with_what_the_forgotten_had_until_the_windows_end() -
 @pytest.mark.parametrize("when", ["hour", "rolling 60s", "in flight"])
 def test_who_is_settled_holds_it_no_more(when: str) -> None:
     counter = Group(window(when), 2).counter("a", now())
-    cell = counter.at(now())[1]
+    cell = counter.cell(now())
     for _ in range(2):
         cell.hold(5)
     cell.settle(5, 3, 1)
@@ -109,8 +109,8 @@ def test_who_is_settled_holds_it_no_more(when: str) -> None:
 def test_nobody_who_is_held_is_forgotten_though_they_hold_nothing_yet(when: str) -> None:
     group = Group(window(when), 2)
     for number in range(2):
-        group.counter(str(number), now()).at(now())[1].hold(0)
+        group.counter(str(number), now()).hold(0, now())
     for number in range(10):
-        group.counter(f"more {number}", now()).at(now())[1].settle(0, 1)
+        group.counter(f"more {number}", now()).cell(now()).settle(0, 1)
     assert {"0", "1"} <= set(group.counters)
     assert len(group.counters) <= 4
