@@ -282,8 +282,8 @@ class Charge(msgspec.Struct, eq=False):
         for entry in self.entries:
             if entry.bound.kind == "budget" and entry.standing is not None:
                 self.tell(entry, entry.standing)
-                if entry.held != entry.used:
-                    entry.place.back(entry.held - entry.used, entry.bound.limit)
+                if (unused := entry.held - entry.used) != 0:
+                    entry.place.back(unused, entry.bound.limit)
 
     def _actual(self, entries: Sequence[Entry]) -> dict[str, int]:
         """What to settle by a counter's name. Requests were used if any was sent, and of a limit in any case."""

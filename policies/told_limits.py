@@ -5,7 +5,8 @@
     ratelimit-policy, ratelimit                             draft-ietf-httpapi-ratelimit-headers: "name";r=50;t=30
     retry-after-ms, retry-after                             milliseconds; seconds or an HTTP date (RFC 9110, 10.2.3)
 
-Pure. None of it is trusted: what makes no sense counts as not said, and how long anything is believed is for others to bound.
+Pure. None of it is trusted: what makes no sense counts as not said, to callers as to us, and how long anything is believed is for others
+to bound.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from math import ceil
 from typing import Literal, get_args
 
 import msgspec
@@ -28,6 +30,8 @@ Now = Callable[[], float]
 MOST = 10**15  # of anything that is counted, or in seconds
 LONGEST = 512  # bytes of a value that is read
 POLICIES = 4  # limits of a list that are kept
+FARTHEST = 31 * 86400.0  # seconds: limits are told of a month at the most, so that nobody has to come back later
+PAST = 60.0  # seconds: an instant that is over since then was the time of something else
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -59,8 +63,9 @@ _FIELDS: tuple[tuple[Unit, bytes, bytes, bytes], ...] = (
         for unit in get_args(Unit)
     ],
 )
-_OTHERS = (b"ratelimit", b"ratelimit-policy", b"retry-after-ms", b"retry-after")
-NAMES = frozenset([*_OTHERS, *[name for _, *names in _FIELDS for name in names]])
+_AGAIN = ((b"retry-after-ms", 0.001), (b"retry-after", 1.0))
+"""When to come back, and what a number there is of, in seconds: the finer first."""
+NAMES = frozenset([b"ratelimit", b"ratelimit-policy", *[name for name, _ in _AGAIN], *[name for _, *names in _FIELDS for name in names]])
 
 
 def told_by(headers: Headers, now: int) -> Told | None:
@@ -69,13 +74,29 @@ def told_by(headers: Headers, now: int) -> Told | None:
     said = {name: value for name, value in headers if name in NAMES}
     if not said:
         return None
-
-    def dated() -> float:
-        return next((at for name, value in headers if name == b"date" and (at := _date(_text(value))) is not None), now / 1e9)
-
+    dated = _dated(headers, now)
     listed = _listed(said) if b"ratelimit" in said else ()
-    again = _again(said, dated) if b"retry-after" in said or b"retry-after-ms" in said else 0.0
+    again = next((wait for name, unit in _AGAIN if name in said and (wait := _wait(_text(said[name]), dated, unit))), 0.0)
     return Told((*_fielded(said, dated), *listed), again)
+
+
+def passed_on(headers: Headers, now: int) -> dict[str, str]:
+    """When to come back, as callers hear of it: as it was said, where that makes sense to them; as a number, where it was said in other
+    words than theirs; nothing, where we read nothing in it either. `now` as of `told_by`."""
+    said, found = dict(headers), {}
+    for name, unit in _AGAIN:
+        text = _text(said.get(name, b""))
+        wait = _wait(text, _dated(headers, now), unit)
+        if wait is not None:
+            number = _number(text)
+            as_said = (number is not None and number < EPOCH) or (unit == 1.0 and _HTTP_DATE.fullmatch(text))
+            found[name.decode()] = text if as_said else str(ceil(round(wait / unit, 3)))
+    return found
+
+
+def _dated(headers: Headers, now: int) -> Now:
+    """The time of an answer, by whoever gave it, if it says so."""
+    return lambda: next((at for name, value in headers if name == b"date" and (at := _date(_text(value))) is not None), now / 1e9)
 
 
 def _fielded(said: Mapping[bytes, bytes], now: Now) -> list[Left]:
@@ -116,9 +137,10 @@ def _unit(name: str, counted: str) -> Unit | None:
     return "requests" if counted == "requests" else None
 
 
-def _again(said: Mapping[bytes, bytes], now: Now) -> float:
-    ms = seconds(_text(said.get(b"retry-after-ms", b"")), now, unit=0.001)
-    return ms or seconds(_text(said.get(b"retry-after", b"")), now) or 0.0
+def _wait(text: str, now: Now, unit: float) -> float | None:
+    """How long to stay away. None: it doesn't say, or nothing that a provider can mean."""
+    found = _until(text, now, unit)
+    return None if found is None or not -PAST <= found <= FARTHEST else max(0.0, found)
 
 
 def _text(value: bytes) -> str:
@@ -141,11 +163,18 @@ _GO_PART = re.compile(r"([0-9.]+)(ns|us|µs|ms|s|m|h)")
 _GO_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 EPOCH = 1e9  # seconds from which on a number is an instant: so long nobody waits
 EPOCH_MS = 1e12
+_HTTP_DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} GMT")
 
 
 def seconds(text: str, now: Now, unit: float = 1.0) -> float | None:
     """How long from `now` on: a number of `unit` seconds, a duration as Go writes it, or an instant as a number, in RFC 3339, or as an HTTP
     date. Never below 0. None: none of these."""
+    found = _until(text, now, unit)
+    return None if found is None else max(0.0, found)
+
+
+def _until(text: str, now: Now, unit: float) -> float | None:
+    """As `seconds`, below 0 where that is past."""
     if not text:
         return None
     number = _number(text)
@@ -154,7 +183,7 @@ def seconds(text: str, now: Now, unit: float = 1.0) -> float | None:
     if number is None and (found := _duration(text)) is not None:
         return found
     at = _instant(text) if number is None else number / 1000 if number >= EPOCH_MS else number
-    return None if at is None else max(0.0, at - now())
+    return None if at is None else at - now()
 
 
 def _number(text: str) -> float | None:

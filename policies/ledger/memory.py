@@ -7,7 +7,7 @@ change in the moment it happens, and `restore` counts what a journal or the usag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Literal
 
@@ -206,14 +206,15 @@ class MemoryHold:
         held, self._state = self._state == "held", "settled"
         if not held:
             return
-        spent, journaled = [], self._ledger.journaled
+        ledger, spent = self._ledger, []
         for name, part in self._parts.items():
-            cell = part.cell
-            used = 0 if actual is None or not cell.keeps else actual.get(name, part.amount)
+            cell, used = part.cell, 0
+            if cell.keeps:
+                used = actual.get(name, part.amount) if actual is not None else 0
+                if ledger.journaled:
+                    spent.append(Spent(part.counter, part.at, used))
             cell.settle(part.amount, used, part.claims)
-            if journaled and cell.keeps:
-                spent.append(Spent(part.counter, part.at, used))
-        self._ledger.ended(self, self._parts.values(), tuple(spent))
+        ledger.ended(self, self._parts.values(), tuple(spent))
 
     def _lowered(self, claims: Sequence[Claim], spare: int, refusal: Answer) -> Answer:
         """With as few steps left out as make them fit, if these can be spared."""
@@ -231,14 +232,14 @@ class MemoryHold:
         """Each claim in turn, on top of those before it; given back where one refuses."""
         ledger, parts, home = self._ledger, self._parts, self.home
         now = ledger.now()
-        taken: list[Claim] = []
         standings: list[Standing] = []
         refused: list[int] = []
-        for number, claim in enumerate(claims):
+        skipped: list[int] = []
+        for claim in claims:
             named, limit, amount = claim.counter, claim.limit, claim.amount
             part = parts.get(named.name)
             if named.home != home or (part is not None and part.counter is not named and part.counter != named):
-                self._undo(taken)
+                self._undo(claims[: len(standings)], {*refused, *skipped})
                 raise ValueError(clash(claims, *[part.counter for part in parts.values()]))
             counter = ledger.counter(named, now)
             counter.limit = limit
@@ -254,8 +255,7 @@ class MemoryHold:
             over = excess > 0 or limit <= 0
             if over and (excess > claim.grace or limit <= 0) and claim.full != "count":
                 cell.settle(amount, 0, 1)
-                if claim.full != "skip":
-                    refused.append(number)
+                (skipped if claim.full == "skip" else refused).append(len(standings))
                 standings.append(standing(claim, counter, level, now))
                 continue
             if part is None:
@@ -263,17 +263,18 @@ class MemoryHold:
             else:
                 part.amount += amount
                 part.claims += 1
-            taken.append(claim)
             standings.append(Standing(named, limit, level.used, level.reserved, over, counter.resets_at(now)))
         if not refused:
             return Answer(tuple(standings))
-        self._undo(taken)
+        self._undo(claims, {*refused, *skipped})
         standings = list(ledger.standings(claims, now))
         return Answer(tuple(standings), tuple(standings[number] for number in refused))
 
-    def _undo(self, taken: Sequence[Claim]) -> None:
-        """Give back what claims took."""
-        for claim in taken:
+    def _undo(self, claims: Sequence[Claim], without: Collection[int]) -> None:
+        """Give back what these took, of which some took nothing."""
+        for number, claim in enumerate(claims):
+            if number in without:
+                continue
             part = self._parts[claim.counter.name]
             part.cell.settle(claim.amount, 0, 1)
             part.amount -= claim.amount
