@@ -66,20 +66,18 @@ class Admission:
             return next(call)  # a call within a call: its charge is that one's
         if self._looks and unseen(call):
             return after_look(call, self, next)
-        sheet = self._sheet(call)
+        sheet = self._known.get(call.caller) or self._sheet(call)
         if sheet.places or self._always:
             return self._held(call, next, sheet)
         return next(call)
 
     def _sheet(self, call: Call) -> Sheet:
-        """The bounds that concern the call. Most ask for its caller alone, and callers come again."""
-        sheet = self._known.get(call.caller) if self._by_caller else None
-        if sheet is None:
-            sheet = Sheet([(bound, place) for bound in self._bounds if (place := bound.place(call)) is not None])
-            if self._by_caller:
-                if len(self._known) >= MOST_CALLERS:
-                    self._known.clear()
-                self._known[call.caller] = sheet
+        """The bounds that concern the call. Most ask for its caller alone, and callers come again: then it is known the next time."""
+        sheet = Sheet([(bound, place) for bound in self._bounds if (place := bound.place(call)) is not None])
+        if self._by_caller:
+            if len(self._known) >= MOST_CALLERS:
+                self._known.clear()
+            self._known[call.caller] = sheet
         return sheet
 
     async def _held(self, call: Call, next: Next, sheet: Sheet) -> AsyncIterator[Event]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable
 
 from ..call.call import Call, Target
 from .bounds import SHADOW, Need
@@ -44,7 +44,8 @@ class Reserving:
                 self._check_priced(target, need, sheet)
             claims, need, spare = self._claims(sheet, need, least, call.head.n)
             try:
-                answer = await self._ask(claims, sheet.waits, spare)
+                asking = self._books.waiting.reserve(charge.hold, claims, sheet.waits, spare)
+                answer = await (self._waiting(asking) if sheet.waits else asking)
             except StateUnavailable:
                 await self._without_state(call, target)
                 return
@@ -118,10 +119,6 @@ class Reserving:
             self._charge.notes.add("budget.unpriced", verdict="warn", rule=bound.rule, name=bound.name, model=target.model, **mode)
 
     # ---- who says no
-
-    def _ask(self, claims: Sequence[Claim], waits: Mapping[str, float], spare: int) -> Awaitable[Answer]:
-        asking = self._books.waiting.reserve(self._charge.hold, claims, waits, spare)
-        return self._waiting(asking) if waits else asking
 
     async def _waiting(self, asking: Awaitable[Answer]) -> Answer:
         clock = self._books.clock

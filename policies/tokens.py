@@ -109,7 +109,7 @@ class Tokens:
     def input(self, call: Call) -> Estimate:
         """What `call` will be, for its target if that is chosen, else by the name that was asked for."""
         content, ratio = content_of(call), self._ratio(call)
-        text = content.text_tokens
+        text = spoken_tokens(content.text)
         expected, upper = ceil(text * ratio.mean), text if ratio.upper <= 1.0 else ceil(text * ratio.upper)
         if content.plain:
             return Estimate(expected, upper, text)

@@ -196,13 +196,10 @@ class MemoryHold:
             self._ledger.changed(self)
         return answer
 
-    def settle(self, actual: Mapping[str, int]) -> None:
-        self._end(actual)
-
     def release(self) -> None:
-        self._end(None)
+        self.settle(None)
 
-    def _end(self, actual: Mapping[str, int] | None) -> None:
+    def settle(self, actual: Mapping[str, int] | None) -> None:
         held, self._state = self._state == "held", "settled"
         if not held:
             return
