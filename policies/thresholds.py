@@ -135,10 +135,8 @@ class Crossings:
     async def aclose(self) -> None:
         """What no call came for to note it on stands in the log."""
         await self.known()
-        for notes in self._notes.values():
-            for note in notes:
-                log.warning("the budget %s of %s reached %s of its limit", note["name"], note["scope"], note["threshold"])
-        self._notes.clear()
+        while self._notes:
+            self._log_oldest()
 
     async def _ask(self, first: First, counter: Counter, level: Decimal, note: Mapping[str, Any], and_then: Callable[[], None]) -> None:
         with suppress(StateUnavailable):
@@ -150,7 +148,12 @@ class Crossings:
     def _keep(self, counter: Counter, note: Mapping[str, Any]) -> None:
         self._notes.setdefault(counter, []).append(note)
         if len(self._notes) > self._remembered:
-            self._notes.popitem(last=False)
+            self._log_oldest()
+
+    def _log_oldest(self) -> None:
+        """What is kept for no call any more is told here."""
+        for note in self._notes.popitem(last=False)[1]:
+            log.warning("the budget %s of %s reached %s of its limit", note["name"], note["scope"], note["threshold"])
 
 
 class Post(msgspec.Struct, frozen=True):

@@ -20,9 +20,11 @@ from spangate.policies.ledger.memory import MemoryHold, MemoryLedger
 from spangate.policies.ledger.valkey import ValkeyLedger
 from spangate.policies.windows import SECOND, InFlight, Window, window
 
+from midday import MIDDAY
 from valkey_server import Valkey
 
 START = 1_790_000_000 * SECOND  # a Monday in September 2026
+MONTH = f"month {MIDDAY}"  # none ends soon, at START or on a server's own clock
 
 
 class Hands:
@@ -178,7 +180,7 @@ FULL = {"warned": "count", "shadow": "skip"}
 def told(run: str, wanted: Mapping[str, Any], limits: Mapping[str, int]) -> list[Claim]:
     """Claims on the counters of a story, by their short names."""
     return [
-        claim(f"{name}-{run}", amount, limits[name], InFlight() if name == "flying" else "month", full=FULL.get(name, "refuse"))
+        claim(f"{name}-{run}", amount, limits[name], InFlight() if name == "flying" else MONTH, full=FULL.get(name, "refuse"))
         for name, amount in wanted.items()
     ]
 

@@ -13,6 +13,7 @@ import pytest
 
 from case import KEY, OTHER, Case, case, key_hash
 from gateway import until
+from midday import MIDDAY
 from upstream import LAST_CHUNK, C, D, F, Request, U, chat_answer, chat_completion, chunk, error, http, play, sse, sse_head, wants_stream
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
@@ -64,8 +65,8 @@ async def test_ten_of_fifty_get_what_there_is(tmp_path: Path) -> None:
 async def test_key_and_team_both_hold(tmp_path: Path) -> None:
     weights = {"input": 0, "output": 1}
     rules = (
-        budget(100, name="team", window="day", weights=weights),
-        budget(80, name="key", window="day", per="key", weights=weights),
+        budget(100, name="team", window="day", timezone=MIDDAY, weights=weights),
+        budget(80, name="key", window="day", timezone=MIDDAY, per="key", weights=weights),
     )
     async with case(tmp_path, play(http(200, JSON, chat_completion("x", (0, 20)))), **teams(*rules, keys=2)) as it:
         for _ in range(4):

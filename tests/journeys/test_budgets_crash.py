@@ -17,6 +17,7 @@ import pytest
 
 from case import KEY, key_hash
 from ledgers import until
+from midday import MIDDAY
 from program import Process, running
 from upstream import LAST_CHUNK, C, D, F, Misbehaving, Play, Request, U, chat_completion, chunk, http, play, sse_head, wants_stream
 from valkey_server import Valkey, valkey
@@ -55,7 +56,7 @@ class Charged:
 
 def written(folder: Path, base_url: str, **sections: Any) -> None:
     windows = {"month": "month", "day": "rolling 24h"}
-    budgets = [{"budget": {"name": name, "limit": "10M", "window": window}} for name, window in windows.items()]
+    budgets = [{"budget": {"name": name, "limit": "10M", "window": window, "timezone": MIDDAY}} for name, window in windows.items()]
     text = {
         "providers": {"up": {"kind": "openai", "base_url": base_url, "api_key": "x"}},
         "models": {"*": {"targets": [{"provider": "up"}]}},
@@ -147,9 +148,9 @@ async def test_gateways_on_one_server_know_after_a_kill_what_was_used(tmp_path: 
 
 
 RULES = [
-    {"budget": {"name": "tokens", "limit": "10M", "window": "month", "weights": {"input": 0.5, "output": 4}}},
+    {"budget": {"name": "tokens", "limit": "10M", "window": "month", "timezone": MIDDAY, "weights": {"input": 0.5, "output": 4}}},
     {"budget": {"name": "dollars", "limit": 100, "unit": "usd", "window": "total"}},
-    {"budget": {"name": "calls", "limit": 1000, "unit": "requests", "window": "day"}},
+    {"budget": {"name": "calls", "limit": 1000, "unit": "requests", "window": "day", "timezone": MIDDAY}},
     {"budget": {"name": "key", "limit": "10M", "window": "rolling 24h", "per": "key"}},
     {"rate_limit": {"concurrent": 4}},
 ]

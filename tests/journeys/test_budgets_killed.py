@@ -31,6 +31,7 @@ from spangate.policies.ledger.valkey import ValkeyLedger
 
 from case import key_hash
 from ledgers import until
+from midday import MIDDAY
 from program import Process, running
 from upstream import LAST_CHUNK, C, D, F, Misbehaving, Play, Request, U, chat_completion, chunk, error, http, play, sse_head, wants_stream
 from valkey_server import Valkey, valkey
@@ -69,7 +70,7 @@ class Round:
             weights = {"weights": {"input": random.choice([0, 0.5, 0.25]), "output": out}} if unit == "weighted_tokens" else {}
             per = random.choice(["organisation", "team", "team", "key", "model", "thread"])
             window = random.choice(["total", "month", "rolling 24h"])
-            found.append({"name": f"b{number}", "limit": limit, "unit": unit, "window": window, "per": per, **weights})
+            found.append({"name": f"b{number}", "limit": limit, "unit": unit, "window": window, "timezone": MIDDAY, "per": per, **weights})
         return found
 
     def bounds(self) -> dict[str, Bound]:

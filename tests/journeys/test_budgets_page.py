@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from case import KEY, Case, case, key_hash
+from midday import MIDDAY
 from upstream import Request, chat_completion, http, play
 
 PAGE = Path(__file__).parents[2] / "docs/budgets.md"
@@ -26,12 +27,14 @@ def example(word: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def as_written(folder: Path, word: str, usage: tuple[int, int], **more: Any) -> Any:
-    """A gateway with that example. The model that tells whether it still works has no limits."""
+    """A gateway with that example, where it is noon. The model that tells whether it still works has no limits."""
     sections = example(word)
     for rules in sections.get("policies", {}).values():
         for rule in rules:
-            [settings] = rule.values()
+            [(name, settings)] = rule.items()
             settings["when"] = "model != 'ok'"
+            if name == "budget":
+                settings["timezone"] = MIDDAY
     models = {name: {"targets": [{"provider": "up"}]} for name in ("m", "small")} | {"ok": {"targets": [{"provider": "script"}]}}
     answer = play(http(200, JSON, chat_completion("x", usage)))
     async with case(folder, answer, teams=TEAM, models=models, **sections, **more) as it:

@@ -28,6 +28,7 @@ from spangate.policies.ledger.ledger import NANO, Ledger
 
 from admitting import Gate, call
 from ledgers import Backend, InMemory, OnServer
+from midday import MIDDAY
 from valkey_server import Valkey, valkey
 
 CALLS = 50
@@ -78,6 +79,7 @@ class Round:
                         "limit": limit,
                         "unit": unit,
                         "window": random.choice(["total", "month", "rolling 24h"]),
+                        "timezone": MIDDAY,
                         "per": random.choice(["organisation", "team", "team", "key", "model", "thread"]),
                         "cap_output": self.caps,
                         "weights": weights if unit == "weighted_tokens" else {},

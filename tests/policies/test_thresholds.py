@@ -26,6 +26,7 @@ from spangate.policies.windows import SECOND, window
 from admitting import Gate, call, notes
 from gateway import until
 from ledgers import Hands
+from midday import MIDDAY
 from valkey_server import Valkey, valkey
 
 SECRET = "0123456789abcdef"
@@ -148,7 +149,7 @@ def server() -> Iterator[Valkey]:
 async def test_of_several_gateways_one_tells(server: Valkey) -> None:
     """Each threshold once, also where several cross it, in whatever order they hear of it; and by a note of one call."""
     hook, noted = Hook(), []
-    rule = Budget.model_validate({"name": "b", "limit": 100, "window": "day", "thresholds": AT.model_dump()})
+    rule = Budget.model_validate({"name": "b", "limit": 100, "window": "day", "timezone": MIDDAY, "thresholds": AT.model_dump()})
     ledgers = [ValkeyLedger(server.url) for _ in range(3)]
     script = [{"usage": {"input": 0, "output": 10}}]
     gates = [Gate(rule, script=script, ledger=each, webhooks=Webhooks(hook)) for each in ledgers]
@@ -214,6 +215,15 @@ async def test_what_no_call_came_for_stands_in_the_log(caplog: pytest.LogCapture
     crossings.tell(standing().counter, Decimal(1), {"name": "b", "scope": "team:search", "threshold": 1.0}, lambda: None)
     await crossings.aclose()
     assert [record.getMessage() for record in caplog.records] == ["the budget b of team:search reached 1.0 of its limit"]
+
+
+def test_what_is_too_much_to_be_kept_for_calls_stands_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    crossings = Crossings(remembered=2)
+    counters = [Counter("acme", "b", f"team-{number}", window("day")) for number in range(3)]
+    for counter in counters:
+        crossings.tell(counter, Decimal(1), {"name": "b", "scope": counter.scope, "threshold": 1.0}, lambda: None)
+    assert [record.getMessage() for record in caplog.records] == ["the budget b of team-0 reached 1.0 of its limit"]
+    assert [len(crossings.notes(counter)) for counter in counters] == [0, 1, 1]
 
 
 async def test_what_is_not_taken_is_tried_again_and_then_dropped() -> None:

@@ -15,6 +15,7 @@ from spangate.policies.windows import SECOND
 from spangate.proxy.standings import all_budgets, estimates, figures, forecast, of_key, row
 
 from case import KEY, case, key_hash
+from midday import MIDDAY
 from upstream import chat_completion, http, play
 
 MIDNIGHT = 1_788_220_800 * SECOND  # a first of September
@@ -55,9 +56,9 @@ def test_a_row_says_all_of_it() -> None:
 
 async def test_who_sees_what(tmp_path: Path) -> None:
     policies = [
-        {"budget": {"name": "b", "limit": 1000, "window": "day"}},
+        {"budget": {"name": "b", "limit": 1000, "window": "day", "timezone": MIDDAY}},
         {"budget": {"name": "t", "limit": 1000, "per": "thread"}},
-        {"budget": {"name": "p", "limit": "1M", "per": "provider", "window": "day"}},
+        {"budget": {"name": "p", "limit": "1M", "per": "provider", "window": "day", "timezone": MIDDAY}},
         {"rate_limit": {"concurrent": 5, "requests": "9/min", "per": "team"}},
     ]
     team = {"keys": [{"name": "ci", "hash": key_hash(KEY)}], "policies": policies}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spangate.policies.ledger.ledger import MOST, NANO, Claim, Counter, StateUnavailable, nano, nano_up, units
-from spangate.policies.windows import InFlight, window
+from spangate.policies.windows import SECOND, InFlight, window
 
-from ledgers import Backend, claim, counter, figures, fresh, names, refusers, reserved, settled, standing, used
+from ledgers import MONTH, Backend, claim, counter, figures, fresh, names, refusers, reserved, settled, standing, used
+from midday import MIDDAY
 
 # ---- amounts
 
@@ -53,7 +56,7 @@ def test_the_error_leaks_nothing() -> None:
 
 
 async def test_what_is_held_is_settled_at_what_it_was(backend: Backend) -> None:
-    month, rpm = claim(fresh(), 100, 1000, "month"), claim(fresh(), 1, 600, "rolling 60s")
+    month, rpm = claim(fresh(), 100, 1000, MONTH), claim(fresh(), 1, 600, "rolling 60s")
     async with backend.ledger() as ledger:
         hold = ledger.hold(fresh())
         answer = await hold.reserve([month, rpm])
@@ -99,14 +102,14 @@ async def test_used_and_reserved_and_the_claim_are_within_the_limit(backend: Bac
 
 
 async def test_a_refusal_says_how_it_stands(backend: Backend) -> None:
-    name = fresh()
+    name, day = fresh(), f"day {MIDDAY}"
     async with backend.ledger() as ledger:
-        await used(ledger, claim(name, 70, 100, "day"))
-        other = await reserved(ledger, claim(name, 20, 100, "day"))
-        [refused] = (await ledger.hold(fresh()).reserve([claim(name, 11, 100, "day")])).refused
+        await used(ledger, claim(name, 70, 100, day))
+        other = await reserved(ledger, claim(name, 20, 100, day))
+        [refused] = (await ledger.hold(fresh()).reserve([claim(name, 11, 100, day)])).refused
         assert (refused.limit, refused.used, refused.reserved) == (nano(100), nano(70), nano(20))
         assert refused.resets_at is not None
-        assert refused.resets_at % (86400 * NANO) == 0
+        assert datetime.fromtimestamp(refused.resets_at / SECOND, ZoneInfo(MIDDAY)).time() == time(0)
         assert refused.fits_after is not None
         assert 0 < refused.fits_after <= 86400
         other.release()
@@ -414,14 +417,14 @@ async def test_what_is_settled_after_its_window_is_past(backend: Backend) -> Non
 async def test_every_counter_of_a_home(backend: Backend) -> None:
     home = fresh()
     async with backend.ledger() as ledger:
-        await used(ledger, claim("month", 10, 100, "month", home=home))
+        await used(ledger, claim("month", 10, 100, MONTH, home=home))
         hold = await reserved(
             ledger, claim("rpm", 1, 600, "rolling 60s", home=home, scope="ci"), claim("calls", 1, 5, InFlight(), home=home)
         )
         await used(ledger, claim("month", 10, 100, "month", home=fresh()))
         found = {each.counter.name: (each.counter, each.limit, each.used, each.reserved) for each in await ledger.every(home)}
         assert found == {
-            "month": (counter("month", when="month", home=home), nano(100), nano(10), 0),
+            "month": (counter("month", when=MONTH, home=home), nano(100), nano(10), 0),
             "rpm": (counter("rpm", "ci", "rolling 60s", home=home), nano(600), 0, nano(1)),
             "calls": (counter("calls", when=InFlight(), home=home), nano(5), 0, nano(1)),
         }
