@@ -29,7 +29,7 @@ __all__ = ["AnyRule", "Chooser", "Rule", "Script", "ScriptMistakes"]
 
 Chooser = Callable[[Call], Rule | None]
 AnyRule = Rule | Mapping[str, Any] | Chooser
-OnHead = Callable[[int, Mapping[str, str]], None]
+OnHead = Callable[[int, Mapping[str, str]], Mapping[str, str]]
 
 ECHO = Rule()
 LATE = 0.05  # seconds that a late usage chunk waits
@@ -39,8 +39,9 @@ MOST_SAID = 64 << 20  # characters of all choices together
 _PASSED_HEADERS = ("retry-after", "retry-after-ms")
 
 
-def _nobody(status: int, headers: Mapping[str, str]) -> None:
+def _nobody(status: int, headers: Mapping[str, str]) -> Mapping[str, str]:
     """Who is told of heads where nobody asks."""
+    return headers
 
 
 class Script:
@@ -123,7 +124,7 @@ class Script:
         self, call: Call, *, provider: str = "", serial: int = 1, created: int = 0, head: OnHead = _nobody
     ) -> AsyncGenerator[Event, None]:
         """The events of the answer to `call`. `serial` makes its id, `created` is its time in seconds. `head` is told its status and
-        headers.
+        headers, and says which of them an error keeps.
 
         Raises:
             ProviderFault: at the first pull or later, where the rule says so.
@@ -214,8 +215,7 @@ def _begin(rule: Rule, head: OnHead) -> None:
     """Tell of the head, and fail where nothing comes after it."""
     fault = rule.fault
     if isinstance(fault, Refusal):
-        head(fault.status, fault.headers)
-        raise refusal(fault)
+        raise refusal(fault.model_copy(update={"headers": head(fault.status, fault.headers)}))
     head(200, rule.answer.headers)
     if fault == "error_in_200":
         raise UpstreamError("The script answers with an error.", kind="server_error")

@@ -333,7 +333,10 @@ BUDGET_OVERSHOOT: Final = _counter("spangate.budget.overshoot", "", "How much wa
 ESTIMATED_TOKENS: Final = _counter(
     "spangate.estimate.tokens", "{token}", "Tokens that were estimated before calls, that they used, and that were beyond the estimate."
 )
-STATE_UNAVAILABLE: Final = Instrument("spangate.state.unavailable", "gauge", "", "Whether the shared counters can't be reached.")
+STATE_UNAVAILABLE: Final = Instrument(
+    "spangate.state.unavailable", "gauge", "", "Whether the shared counters, or some of them, can't be used."
+)
+STATE_LOST: Final = _counter("spangate.state.lost", "{request}", "Calls of whose end the shared counters were told too late, or never.")
 BUDGET_REFUSALS: Final = _counter("spangate.budget.refusals", "{request}", "Calls refused by a budget.")
 RATE_LIMIT_REFUSALS: Final = _counter("spangate.rate_limit.refusals", "{request}", "Calls refused by a rate limit.")
 RATE_LIMIT_WAIT: Final = _histogram("spangate.rate_limit.wait.duration", "s", SECONDS, "Time that a call waited for a rate limit.")

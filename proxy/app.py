@@ -93,7 +93,8 @@ class App:
                     loaded=lambda: self._loaded / 1e9,
                     budgets=self._figures,
                     estimates=lambda: estimates(self.books),
-                    state_unavailable=lambda: bool(self.books.ledger.problem),
+                    state_unavailable=lambda: bool(self.books.ledger.problem or shared.foreign(self.books.ledger)),
+                    state_lost=lambda: shared.lost(self.books.ledger),
                 )
             )
 

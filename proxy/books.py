@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..call.clock import Clock
@@ -21,6 +21,9 @@ from .config import Config
 from .origin import Origin
 from .settings import State
 from .upstream import Sender
+
+if TYPE_CHECKING:
+    from ..policies.ledger.valkey import ValkeyLedger
 
 PAGE = 5000  # rows
 STEP = 50  # of them that are counted before the loop gets a turn
@@ -55,6 +58,27 @@ def ledger_of(state: State, clock: Clock) -> Ledger:
     from ..policies.ledger.valkey import ValkeyLedger  # whose client is loaded by those alone who have a server
 
     return ValkeyLedger(state.url.get_secret_value(), cluster=state.cluster, lease=state.lease, clock=clock)
+
+
+def shared(ledger: Ledger) -> ValkeyLedger | None:
+    """The ledger, if it is one that several gateways share."""
+    if isinstance(ledger, MemoryLedger):
+        return None
+    from ..policies.ledger.valkey import ValkeyLedger
+
+    return ledger if isinstance(ledger, ValkeyLedger) else None
+
+
+def foreign(ledger: Ledger) -> Mapping[str, str]:
+    """Keys on the server in which somebody else put something, and its type."""
+    server = shared(ledger)
+    return {} if server is None else server.foreign
+
+
+def lost(ledger: Ledger) -> int:
+    """How many calls the shared counters were never told the end of, or too late."""
+    server = shared(ledger)
+    return 0 if server is None else server.lost
 
 
 async def restore(books: Books, usage: SpoolRecorder | None) -> int:

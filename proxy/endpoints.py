@@ -27,6 +27,7 @@ from ..exporters.record import Recorder
 from ..exporters.usage.recorder import SpoolRecorder
 from . import answering, errors, pages, wire
 from .admin import Desk
+from .books import foreign
 from .exchange import Exchange
 from .gateway import Gateway
 from .guessing import Guessing
@@ -155,7 +156,8 @@ class Endpoints:
         await page(exchange, gateway)
 
     async def _readyz(self, exchange: Exchange, gateway: Gateway) -> None:
-        health = pages.Health(self.draining, self.reload_error, self._usage, gateway.books.ledger.problem, self._measuring, self.waiting)
+        ledger = gateway.books.ledger
+        health = pages.Health(self.draining, self.reload_error, self._usage, ledger.problem, foreign(ledger), self._measuring, self.waiting)
         await pages.readyz(exchange, gateway, health)
 
     async def _model_call(self, exchange: Exchange, gateway: Gateway, op: Op) -> None:

@@ -104,8 +104,8 @@ _TEXTS = {
     ),
     "draining": ("The gateway is shutting down.", "Send the call to another instance, or again after the restart."),
     "state_unavailable": (
-        "A rule needs the shared counters, or a query the usage database, and that can't be reached.",
-        "Try again; whoever runs the gateway: see `/readyz`.",
+        "A rule needs the shared counters, or a query the usage database, and that can't be reached, or one counter is none.",
+        "Try again; whoever runs the gateway: see `/readyz`, which says why.",
     ),
     "upstream_timeout": (
         "The provider took longer than `time_limit` allows: to be reached, to begin, between two pieces, or in total.",

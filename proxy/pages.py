@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,6 +12,7 @@ from ..call.errors import Refused
 from ..exporters.metrics.measuring import Measuring
 from ..exporters.metrics.openmetrics import render
 from ..exporters.usage.recorder import SpoolRecorder
+from ..policies.ledger.server import foreign_words
 from . import standings
 from .admin import check_token
 from .callers import loopback_address
@@ -89,18 +90,21 @@ async def healthz(exchange: Exchange, gateway: Gateway) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What readiness is told from. `state`: why the shared counters can't be reached; `waiting`: settings that only a restart brings."""
+    """What readiness is told from. `state`: why the shared counters can't be had; `foreign`: keys of theirs with something else in them,
+    and its type; `waiting`: settings that only a restart brings."""
 
     draining: bool = False
     reload_error: str = ""
     usage: SpoolRecorder | None = None
     state: str = ""
+    foreign: Mapping[str, str] = field(default_factory=dict)
     measuring: Measuring | None = None
     waiting: Sequence[str] = ()
 
 
 async def readyz(exchange: Exchange, gateway: Gateway, health: Health) -> None:
-    """Ready for calls: what an earlier process left in the spool is in the database, and nobody has asked us to stop."""
+    """Ready for calls: what an earlier process left in the spool is in the database, and nobody has asked us to stop. A counter that isn't
+    ours keeps those calls out that need it, here as in any other gateway; the others are served."""
     usage = health.usage
     replaying = usage is not None and usage.state.phase == "starting"  # a database that can't be had keeps nobody from calling
     refusing = bool(health.state) and gateway.needs_state
@@ -114,8 +118,8 @@ async def readyz(exchange: Exchange, gateway: Gateway, health: Health) -> None:
         told["stopped"] = stopped  # how many: whose they are is nobody else's business
     if problem := gateway.switches.problem:
         told["switches"] = problem
-    if health.state:
-        told["state"] = f"the shared counters can't be reached: {health.state}"
+    if state := _state(health, local=loopback_address(exchange.client_address)):
+        told["state"] = state
     if usage is not None:
         told |= _usage(usage)
     if health.measuring is not None and (dropped := health.measuring.dropped()):
@@ -131,6 +135,17 @@ async def metrics(measuring: Measuring, exchange: Exchange, gateway: Gateway) ->
     page = await render(measuring.collect, headers.get("Accept") or "", headers.get("Accept-Encoding") or "")
     coding = {"content-encoding": page.encoding} if page.encoding else {}
     await exchange.answer(200, {"content-type": page.content_type, **coding}, page.body)
+
+
+def _state(health: Health, *, local: bool) -> str:
+    """What is wrong with the shared counters. Keys name teams and users, so that they are told on this machine alone."""
+    problems = [f"the shared counters can't be had: {health.state}"] if health.state else []
+    if foreign := dict(health.foreign):
+        more = f"{len(foreign)} of the shared counters can't be had"
+        problems.append(
+            f"{more}: " + (foreign_words(*next(iter(foreign.items()))) if local else "the log names their keys, and says what to do")
+        )
+    return "; ".join(problems)
 
 
 def _usage(usage: SpoolRecorder) -> dict[str, Any]:

@@ -10,8 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
 
+from ...call.clock import SYSTEM
 from ...call.errors import SpangateError
 from ...exporters import semconv
+from ...policies.told_limits import told_by
+from ...policies.turns import headers_of
 from ..errors import LimitReached
 from ..hooks import MiddlewareBase
 from ..messages.msg import ChatUsage
@@ -243,6 +246,6 @@ class _Settle:
         if self._usage is not None and self._tokens:
             self._line.settle(self._usage.total_tokens - self._tokens)
         if isinstance(error, SpangateError):
-            wait = error.headers.get("retry-after", "")
-            if wait.replace(".", "", 1).isdigit():
-                self._line.hold(float(wait))
+            told = told_by(headers_of(error.headers), SYSTEM.wall())
+            if told is not None and told.retry_after:
+                self._line.hold(told.retry_after)

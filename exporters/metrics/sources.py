@@ -33,7 +33,7 @@ class Sources:
     `written` or `dropped`. `dropped`: items of telemetry that were lost, by signal and reason. `reload_failed`: the file on disk is not
     the one in use, which was loaded at `loaded`, in Unix time. `budgets`: those of organisations, teams, models and providers.
     `estimates`: tokens by what they are, `input` or `output`, and what they were: `estimated`, `used`, or `beyond` the estimate.
-    `state_unavailable`: the shared counters can't be reached.
+    `state_unavailable`: the shared counters can't be used, or some of them. `state_lost`: calls of whose end they don't know.
     """
 
     streams: Callable[[], Mapping[str, int]] | None = None
@@ -45,6 +45,7 @@ class Sources:
     budgets: Callable[[], Iterable[BudgetFigures]] | None = None
     estimates: Callable[[], Mapping[tuple[str, str], int]] | None = None
     state_unavailable: Callable[[], bool] | None = None
+    state_lost: Callable[[], int] | None = None
 
 
 def observe(metrics: Metrics, sources: Sources) -> None:
@@ -63,6 +64,8 @@ def observe(metrics: Metrics, sources: Sources) -> None:
         metrics.observed(semconv.CONFIG_LOADED, lambda: [((), loaded())])
     if (unavailable := sources.state_unavailable) is not None:
         metrics.observed(semconv.STATE_UNAVAILABLE, lambda: [((), int(unavailable()))])
+    if (lost := sources.state_lost) is not None:
+        metrics.observed(semconv.STATE_LOST, lambda: [((), lost())])
     if (estimates := sources.estimates) is not None:
         metrics.observed(semconv.ESTIMATED_TOKENS, lambda: _estimated(estimates()))
     if (budgets := sources.budgets) is not None:

@@ -20,6 +20,15 @@ local SLOTS = 60
 local DONE, LAPSED = 300, 86400                    -- seconds
 local IDLE, KEPT, LATE = 3456000, 34560000, 7200   -- seconds: holds of nobody; `total`, after its last use; a window after its end
 local AT_ONCE = 100                                -- holds of a silent gateway that one step settles
+local WAIT = 1000                                  -- milliseconds until those that could not be settled are looked at again
+
+-- A key of another type is none of ours. Who it was that wrote it, a person has to find out: so the error names the key, and its type.
+local function call(command, key, ...)
+  local said = redis.pcall(command, key, ...)
+  if type(said) ~= 'table' or not said.err then return said end
+  if not string.find(said.err, 'WRONGTYPE', 1, true) then return redis.call(command, key, ...) end
+  error('WRONGTYPE ' .. redis.call('TYPE', key).ok .. ' "' .. key .. '"', 0)
+end
 
 -- amounts: two numbers
 
@@ -75,7 +84,7 @@ local loaded, order = {}, {}
 local function slot_of(counter, number)
   local slot = counter.slots[number]
   if slot == nil then
-    local text = redis.call('HGET', counter.key, 's' .. number)
+    local text = call('HGET', counter.key, 's' .. number)
     slot = false
     if text then
       local used, held = string.match(text, '^(%d+) (%d+)$')
@@ -89,18 +98,18 @@ local function slot_of(counter, number)
 end
 
 local function roll(counter, width)
-  local found = redis.call('HMGET', counter.key, 'o', 'n', 't', 'k')
+  local found = call('HMGET', counter.key, 'o', 'n', 't', 'k')
   local time, skew = tonumber(found[3] or 0), tonumber(found[4] or 0)
   if now + skew < time then   -- kept at once, or time would stand still until the next call that is admitted
     skew = time - now
-    redis.call('HSET', counter.key, 'k', string.format('%.0f', skew))
+    call('HSET', counter.key, 'k', string.format('%.0f', skew))
   end
   counter.time, counter.skew, counter.width = now + skew, skew, width
   counter.slot = math.floor(counter.time / width)
   counter.oldest, counter.newest = tonumber(found[1] or counter.slot), tonumber(found[2] or counter.slot)
   local keep = counter.slot - SLOTS
   if counter.newest < keep then
-    redis.call('DEL', counter.key)
+    call('DEL', counter.key)
     counter.uu, counter.ur, counter.hu, counter.hr = 0, 0, 0, 0
     counter.oldest, counter.newest = counter.slot, counter.slot
   elseif counter.oldest < keep then
@@ -116,8 +125,8 @@ local function roll(counter, width)
     end
     counter.oldest = keep
     if #gone > 0 then
-      redis.call('HDEL', counter.key, unpack(gone))
-      redis.call('HSET', counter.key, 'u', join(counter.uu, counter.ur), 'r', join(counter.hu, counter.hr), 'o', counter.oldest)
+      call('HDEL', counter.key, unpack(gone))
+      call('HSET', counter.key, 'u', join(counter.uu, counter.ur), 'r', join(counter.hu, counter.hr), 'o', counter.oldest)
     end
   end
 end
@@ -125,7 +134,7 @@ end
 local function load(kind, key, edge)
   local counter = loaded[key]
   if counter then return counter end
-  local found = redis.call('HMGET', key, 'u', 'r', 'l')
+  local found = call('HMGET', key, 'u', 'r', 'l')
   counter = {kind = kind, key = key, edge = edge, limit = found[3] or '0', slots = {}, changed = {}}
   counter.uu, counter.ur = split(found[1])
   counter.hu, counter.hr = split(found[2])
@@ -155,9 +164,9 @@ local function store(counter)
   if not counter.dirty then return end
   local key = counter.key
   if counter.kind == 'm' then
-    if counter.hu == 0 and counter.hr == 0 then redis.call('DEL', key) return end
-    redis.call('HSET', key, 'r', join(counter.hu, counter.hr), 'l', counter.limit)
-    redis.call('EXPIRE', key, IDLE)
+    if counter.hu == 0 and counter.hr == 0 then call('DEL', key) return end
+    call('HSET', key, 'r', join(counter.hu, counter.hr), 'l', counter.limit)
+    call('EXPIRE', key, IDLE)
     return
   end
   local fields = {'u', join(counter.uu, counter.ur), 'r', join(counter.hu, counter.hr), 'l', counter.limit}
@@ -170,13 +179,13 @@ local function store(counter)
       fields[#fields + 1] = join(slot[1], slot[2]) .. ' ' .. join(slot[3], slot[4])
     end
   end
-  redis.call('HSET', key, unpack(fields))
+  call('HSET', key, unpack(fields))
   if counter.kind == 'r' then
-    redis.call('PEXPIRE', key, math.ceil(counter.width * (SLOTS + 2) / 1000) + 1000)
+    call('PEXPIRE', key, math.ceil(counter.width * (SLOTS + 2) / 1000) + 1000)
   elseif counter.edge > 0 then
-    redis.call('EXPIREAT', key, counter.edge + LATE)
+    call('EXPIREAT', key, counter.edge + LATE)
   else
-    redis.call('EXPIRE', key, KEPT)
+    call('EXPIRE', key, KEPT)
   end
 end
 
@@ -231,26 +240,44 @@ local function settle_part(part, actual)
   charge(counter, place, uu, ur, 0, 0, 1)
 end
 
--- Holds of a gateway that fell silent are settled at what was held.
+-- Whether all counters of a hold are there, or not yet.
+local function sound(parts)
+  for number = 2, #parts do
+    local type = call('TYPE', parts[number][3]).ok
+    if type ~= 'hash' and type ~= 'none' then return false end
+  end
+  return true
+end
+
+-- Holds of a gateway that fell silent are settled at what was held. Those with a counter of another type wait until it is gone, for who
+-- comes to another counter has nothing to do with it.
 local function lapse()
-  local gone = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', math.floor(now / 1000), 'LIMIT', 0, 1)[1]
+  local gone = call('ZRANGEBYSCORE', KEYS[1], '-inf', math.floor(now / 1000), 'LIMIT', 0, 1)[1]
   if not gone then return end
-  local holds = base .. 'holds:' .. gone
-  local found = redis.call('HRANDFIELD', holds, AT_ONCE, 'WITHVALUES')
+  local holds, waits = base .. 'holds:' .. gone, false
+  local found = call('HRANDFIELD', holds, AT_ONCE, 'WITHVALUES')
   for index = 1, #found, 2 do
     local parts = cmsgpack.unpack(found[index + 1])
-    redis.call('HDEL', holds, found[index])
-    for number = 2, #parts do settle_part(parts[number], nil) end
-    redis.call('SET', base .. 'lapsed:' .. found[index], found[index + 1], 'EX', LAPSED)
+    if sound(parts) then
+      call('HDEL', holds, found[index])
+      for number = 2, #parts do settle_part(parts[number], nil) end
+      call('SET', base .. 'lapsed:' .. found[index], found[index + 1], 'EX', LAPSED)
+    else
+      waits = true
+    end
   end
   store_all()
-  if redis.call('EXISTS', holds) == 0 then redis.call('ZREM', KEYS[1], gone) end
+  if call('EXISTS', holds) == 0 then
+    call('ZREM', KEYS[1], gone)
+  elseif waits then   -- others' turn
+    call('ZADD', KEYS[1], math.floor(now / 1000) + WAIT, gone)
+  end
 end
 
 -- beat {instance, lease}   Still there, for so many milliseconds.
 local function beat(instance, lease)
-  redis.call('ZADD', KEYS[1], math.floor(now / 1000) + lease, instance)
-  redis.call('EXPIRE', KEYS[1], IDLE)
+  call('ZADD', KEYS[1], math.floor(now / 1000) + lease, instance)
+  call('EXPIRE', KEYS[1], IDLE)
   lapse()
 end
 
@@ -323,11 +350,11 @@ local function reserve(told, asked)
   local claims = read_claims(asked)
   if not claims then return {'window', now} end
   beat(instance, lease)
-  if redis.call('EXISTS', base .. 'done:' .. id) == 1 then return {'done', now} end
+  if call('EXISTS', base .. 'done:' .. id) == 1 then return {'done', now} end
   local holds = base .. 'holds:' .. instance
-  local packed = redis.call('HGET', holds, id)
+  local packed = call('HGET', holds, id)
   local parts = packed and cmsgpack.unpack(packed) or {0}
-  local lapsed = not packed and redis.call('GET', base .. 'lapsed:' .. id)
+  local lapsed = not packed and call('GET', base .. 'lapsed:' .. id)
   if lapsed then
     parts = cmsgpack.unpack(lapsed)
     for number = 2, #parts do
@@ -380,7 +407,7 @@ local function reserve(told, asked)
     end
     return answer('refused', claims)
   end
-  if lapsed then redis.call('DEL', base .. 'lapsed:' .. id) end
+  if lapsed then call('DEL', base .. 'lapsed:' .. id) end
   for _, claim in ipairs(claims) do if claim.misfit then claim.place = -1 end end
   if not again then
     parts[1] = seq
@@ -397,8 +424,8 @@ local function reserve(told, asked)
     end
   end
   if lapsed or not again then
-    redis.call('HSET', holds, id, cmsgpack.pack(parts))
-    redis.call('EXPIRE', holds, IDLE)
+    call('HSET', holds, id, cmsgpack.pack(parts))
+    call('EXPIRE', holds, IDLE)
     store_all()
   end
   return answer('held', claims, left_out)
@@ -406,15 +433,15 @@ end
 
 -- settle {instance, id, everything, {suffix = actual}}, parts, late   What isn't told was what was held; `everything`, if it isn't '',
 -- is what all of them were. The parts are for a server that has forgotten the hold: {suffix, kind, key, place, actual, edge}.
--- `late`: it was tried so long ago that `done` may be forgotten; then nothing is counted that isn't there.
+-- `late`: it was tried so long ago that `done` may be forgotten; then nothing is counted that isn't there, and the answer is `lost`.
+-- What is read comes before what is written: a step that fails has changed nothing.
 local function settle(told, own, late)
   local instance, id, everything, actual = unpack(told)
   local holds = base .. 'holds:' .. instance
-  local packed = redis.call('HGET', holds, id)
-  local lapsed = not packed and redis.call('GET', base .. 'lapsed:' .. id)
+  local packed = call('HGET', holds, id)
+  local lapsed = not packed and call('GET', base .. 'lapsed:' .. id)
+  local word = 'settled'
   if packed or lapsed then
-    redis.call('HDEL', holds, id)
-    redis.call('DEL', base .. 'lapsed:' .. id)
     local parts = cmsgpack.unpack(packed or lapsed)
     for number = 2, #parts do
       local part = parts[number]
@@ -426,16 +453,19 @@ local function settle(told, own, late)
       if lapsed then part[5] = '0' end
       settle_part(part, counted)
     end
-  elseif not late and redis.call('EXISTS', base .. 'done:' .. id) == 0 then
+    call('HDEL', holds, id)
+    call('DEL', base .. 'lapsed:' .. id)
+  elseif call('EXISTS', base .. 'done:' .. id) == 0 then
+    if late then word, own = 'lost', {} end
     for _, part in ipairs(own) do
       local counted = part[5]
       part[3], part[5] = base .. 'c:' .. part[3], '0'
       settle_part(part, counted)
     end
   end
-  redis.call('SET', base .. 'done:' .. id, '1', 'EX', DONE)
+  call('SET', base .. 'done:' .. id, '1', 'EX', DONE)
   store_all()
-  return {'settled', now}
+  return {word, now}
 end
 
 -- read {}, claims   How they stand; nothing is reserved.
@@ -459,8 +489,8 @@ end
 -- told {suffix, level, seconds}   Whether nobody has told of so much of the counter, or of more; from now on, for so long, somebody has.
 local function told(suffix, level, seconds)
   local key = base .. 't:' .. suffix
-  if tonumber(redis.call('GET', key) or -1) >= tonumber(level) then return {'told', now, 0} end
-  redis.call('SET', key, level, 'EX', seconds)
+  if tonumber(call('GET', key) or -1) >= tonumber(level) then return {'told', now, 0} end
+  call('SET', key, level, 'EX', seconds)
   return {'told', now, 1}
 end
 
@@ -470,5 +500,5 @@ if op == 'settle' then return settle(said[1], said[2], ARGV[3] == '1') end
 if op == 'read' then return read(said[2]) end
 if op == 'told' then return told(unpack(said[1])) end
 if op == 'beat' then beat(unpack(said)) end
-if op == 'ping' then redis.call('SETRANGE', base .. 'ping', 0, '') end   -- which writes nothing, but not on a replica, or a full server
+if op == 'ping' then call('SETRANGE', base .. 'ping', 0, '') end   -- which writes nothing, but not on a replica, or a full server
 return {op, now}

@@ -4,12 +4,15 @@ Whatever goes wrong, from a refused connection to a replica that won't write, is
 in a row nobody is made to wait for the next: for half a second all are refused at once, then one tries. Where more ask at once than there
 are connections, they take turns, and the time of a step begins with its turn; one that took too long while others were answered is asked
 once more. For a burst of calls is no fault of the server's.
+Nor is a key that somebody else wrote in the place of ours: who needs it is told so, and until it is gone it is asked about.
 The server's address holds a password; it is in no error, no log and no repr.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -24,9 +27,13 @@ from ...call.clock import SYSTEM, Clock
 from .ledger import StateUnavailable
 from .nodes import FAILURES, Cluster, Node, One, failures, said
 
+log = logging.getLogger("spangate.state")
+
 TIMEOUT = 0.5  # seconds for a step, with all that it takes
 QUEUE = 2.0  # seconds for which a call waits for its turn, or for another
 TURNS = 3  # nodes that are asked for a slot that moves
+MOST_FOREIGN = 16  # keys of somebody else's that are remembered
+_FOREIGN = re.compile(r'WRONGTYPE ([a-z]+) "([^"]+)"')  # as ledger.lua says it
 
 T = TypeVar("T")
 
@@ -51,6 +58,7 @@ class Server:
         self._nodes = Cluster(url, timeout) if cluster else One(url, timeout)
         self._now = clock.mono
         self._timeout = timeout
+        self._foreign: dict[str, str] = {}
         self._script = files(__package__).joinpath("ledger.lua").read_text("utf-8")
         self._sha = sha1(self._script.encode(), usedforsecurity=False).hexdigest()
 
@@ -62,6 +70,11 @@ class Server:
         """Why it can't be used just now, or a node of it, in our words; empty: it can."""
         return next((node.problem for node in self._nodes.known() if node.problem), "")
 
+    @property
+    def foreign(self) -> Mapping[str, str]:
+        """Keys with something else than ours in them, of those that somebody needed, and its type."""
+        return self._foreign
+
     async def run(self, home: str, *arguments: Any) -> list[Any]:
         """One step.
 
@@ -71,15 +84,15 @@ class Server:
         key = lease_key(home)
         return await self._asked(key, lambda node: self._evaluated(node, key, arguments))
 
-    async def run_all(self, steps: Sequence[Step]) -> list[bool]:
-        """Steps in one go to each node, each for itself: whether it is known to be done."""
+    async def run_all(self, steps: Sequence[Step]) -> list[str]:
+        """Steps in one go to each node, each for itself: the word that it answered; empty: it isn't known to be done."""
         if self._nodes.stale:
             await self._learned()
         parts: dict[str, list[int]] = {}
         for number, (home, _) in enumerate(steps):
             with suppress(StateUnavailable):
                 parts.setdefault(self._nodes.of(lease_key(home)).name, []).append(number)
-        done = [False] * len(steps)
+        done = [""] * len(steps)
         goes = [self._went([steps[number] for number in numbers]) for numbers in parts.values()]
         for numbers, answers in zip(parts.values(), await asyncio.gather(*goes), strict=True):
             for number, answer in zip(numbers, answers, strict=True):
@@ -134,11 +147,12 @@ class Server:
         await self._asked(key, ask)
 
     async def probe(self, silence: float = 0.0) -> None:
-        """Ask whoever wasn't heard of for so many seconds, until it is known whether they can be reached."""
+        """Ask whoever wasn't heard of for so many seconds, until it is known whether they can be reached; and whether keys that aren't
+        ours are gone."""
         if self._nodes.stale:
             await self._learned()
         silent = [node for node in self._nodes.known() if self._now() - node.heard >= silence]
-        await asyncio.gather(*(self._probed(node) for node in silent))
+        await asyncio.gather(*(self._probed(node) for node in silent), *(self._look_again(key) for key in self._foreign))
 
     async def _probed(self, node: Node) -> None:
         from redis.exceptions import AskError
@@ -168,13 +182,13 @@ class Server:
         except NoScriptError:
             return await node.client.eval(self._script, 1, key, *arguments)  # type: ignore[no-any-return]
 
-    async def _went(self, steps: Sequence[Step]) -> list[bool]:
+    async def _went(self, steps: Sequence[Step]) -> list[str]:
         try:
             return await self._asked(lease_key(steps[0][0]), lambda node: self._piped(node, steps), self._limited)
         except StateUnavailable:
-            return [False] * len(steps)
+            return [""] * len(steps)
 
-    async def _piped(self, node: Node, steps: Sequence[Step]) -> list[bool]:
+    async def _piped(self, node: Node, steps: Sequence[Step]) -> list[str]:
         from redis.exceptions import NoScriptError
 
         pipe = node.client.pipeline(transaction=False)
@@ -184,12 +198,31 @@ class Server:
         if any(isinstance(answer, NoScriptError) for answer in answers):
             await node.client.script_load(self._script)
             return await self._piped(node, steps)
-        done = [not isinstance(answer, Exception) for answer in answers]
-        if not any(done):
-            raise answers[0]
-        if not all(done):
+        faults = [answer for answer in answers if isinstance(answer, Exception)]
+        if len(faults) == len(answers):
+            raise faults[0]
+        foreign = [self._is_foreign(fault) for fault in faults]
+        if not all(foreign):
             self._nodes.stale = True  # as when a slot moved
-        return done
+        return ["" if isinstance(answer, Exception) else answer[0] for answer in answers]
+
+    def _is_foreign(self, error: Exception) -> bool:
+        """Whether a step met a key that isn't ours; then it is remembered."""
+        found = _FOREIGN.search(str(error))
+        if found is not None and (key := found[2]) not in self._foreign:
+            log.warning("%s", foreign_words(key, found[1]))
+            self._foreign[key] = found[1]
+            if len(self._foreign) > MOST_FOREIGN:
+                del self._foreign[next(iter(self._foreign))]
+        return found is not None
+
+    async def _look_again(self, key: str) -> None:
+        async def ask(node: Node) -> str:
+            return await node.client.type(key)  # type: ignore[no-any-return]
+
+        with suppress(StateUnavailable):
+            if await self._asked(key, ask, self._limited) != self._foreign.get(key) and self._foreign.pop(key, ""):
+                log.warning("the key %s is no foreign one any more", key)
 
     async def _asked(self, key: str, ask: Ask[T], way: Way[T] | None = None) -> T:
         """What comes of asking the node that has the key, and where it says, whoever has it now. `way`: how; in turn by default.
@@ -258,6 +291,9 @@ class Server:
             node.well(self._now())
             raise
         except failures() as error:
+            if self._is_foreign(error):
+                node.well(self._now())
+                raise StateUnavailable("a key of the shared counters is somebody else's; the log and /readyz name it") from None
             if isinstance(error, TimeoutError) and node.heard > began:
                 raise Overtaken("too many calls ask at once") from None
             node.failed(said(error), self._now())
@@ -278,6 +314,11 @@ class Overtaken(StateUnavailable):
 def lease_key(home: str) -> str:
     """The one key of a step that is named beforehand: in a cluster it says which node is asked."""
     return f"spangate:{{{plain(home)}}}:leases"
+
+
+def foreign_words(key: str, type: str) -> str:
+    """What is wrong with such a key, and what to do."""
+    return f"the key {key} is a {type}, which isn't ours: find out who writes it, and delete it; counting there begins anew then"
 
 
 @lru_cache(10_000)

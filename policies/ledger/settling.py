@@ -1,7 +1,8 @@
 """What the shared ledger does off the answers' way: settles holds that have ended, and says that this gateway is still there.
 
 An end is written until it is known to be; the server does nothing the second time. While the server can't be reached, ends wait here,
-the oldest first, up to `MOST`; what is more is dropped and counted, and stays reserved until this gateway's lease ends.
+the oldest first, up to `MOST`; what is more is dropped and counted, and stays reserved until this gateway's lease ends. Counted as well is
+what a server that was away for long has forgotten meanwhile, so that nobody knows whether it was settled.
 One heartbeat renews the leases of all homes in which this gateway holds something, and looks whether the server is there, also while
 nobody calls.
 """
@@ -9,6 +10,7 @@ nobody calls.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter as Tally
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,9 +20,12 @@ from ...call.clock import SYSTEM, Clock
 from .ledger import Counter
 from .server import Server, Step, packed
 
+log = logging.getLogger("spangate.state")
+
 MOST = 100_000
 BATCH = 64
 SURE = 240.0  # seconds after its first try in which the server is certain to remember a settled hold; ledger.lua: DONE
+SELDOM = 10.0  # seconds between two lines about what is lost
 AGAIN = 0.2  # seconds between two tries while the server can't be reached
 TICK = 0.5  # seconds between two looks whether anything is due
 
@@ -56,6 +61,7 @@ class Settling:
         self._idle = asyncio.Event()
         self._idle.set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._silent_until = float("-inf")
         self.lost = 0
 
     @property
@@ -81,10 +87,17 @@ class Settling:
     def put(self, end: End) -> None:
         if len(self._ends) >= self._most:
             self.let_go(self._ends.popleft().home)
-            self.lost += 1
+            self._lose()
         self._ends.append(end)
         self._idle.clear()
         self._news.set()
+
+    def _lose(self) -> None:
+        self.lost += 1
+        now = self._now()
+        if now >= self._silent_until:
+            self._silent_until = now + SELDOM
+            log.warning("what calls used is lost to the shared counters, which were away for too long: %d calls by now", self.lost)
 
     async def drain(self, patience: float) -> int:
         try:
@@ -119,8 +132,10 @@ class Settling:
         now = self._now()
         done = await self._server.run_all([self._step(end, now) for end in batch])
         left = []
-        for end, is_done in zip(batch, done, strict=True):
-            if is_done:
+        for end, word in zip(batch, done, strict=True):
+            if word == "lost":
+                self._lose()
+            if word:
                 self.let_go(end.home)
                 self._told(end.counters)
             else:

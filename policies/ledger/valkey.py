@@ -28,13 +28,14 @@ ROW = 7  # what the script says of each claim: limit, used, reserved, over, rese
 FULL = {"refuse": "r", "lower": "l", "count": "c", "skip": "s"}
 HEAD = 3  # what it says before that: a word, its time, steps left out
 SKIPPED, REFUSED = -1, -2  # places of claims that are not held
+WHOLE = ("leases", "holds:", "ping")  # keys of a home without which none of its counters can be had
 LAST = -1  # a limit: whatever the counter was last asked with
 KEPT, LATE = 34_560_000, 7200  # seconds: what was told of a window without an end, or after its end; ledger.lua has the same for counters
 FORGOTTEN = 1000  # windows that are remembered
 
 
 class ValkeyLedger:
-    """Counters on a server. `lost` counts ends that were given up."""
+    """Counters on a server. `lost` counts calls whose ends were given up, or came so late that nothing was left to settle."""
 
     def __init__(self, url: str, *, cluster: bool = False, timeout: float = TIMEOUT, lease: float = LEASE, clock: Clock = SYSTEM) -> None:
         """
@@ -52,7 +53,13 @@ class ValkeyLedger:
 
     @property
     def problem(self) -> str:
-        return self._server.problem
+        whole = next((key for key in self._server.foreign if key.partition("}:")[2].startswith(WHOLE)), None)
+        return self._server.problem or ("a key that all counters need isn't ours" if whole else "")
+
+    @property
+    def foreign(self) -> Mapping[str, str]:
+        """Keys in which somebody else put something, and its type: rules whose counters they are do without, as if there were no server."""
+        return self._server.foreign
 
     @property
     def lost(self) -> int:

@@ -17,6 +17,7 @@ from ...call.chain import pulling
 from ...call.errors import ProviderFault, UpstreamError
 from ...call.events import Event, Opened, dicts
 from ...call.seen import Place
+from ...policies.told_limits import passed_on
 from .. import answers
 from ..coding import plain_body, whole
 from ..reading import MAX_WHOLE, form_of, streamed_events, whole_events
@@ -94,6 +95,7 @@ class OpenAIProvider:
         self.name = parts.name
         system = parts.name.lower() if settings.flavor == "compatible" else traits.system
         self._client = parts.client
+        self._clock = parts.clock
         self._origin = Origin.parse(settings.base_url or traits.base_url or "")
         self._asks_usage = traits.stream_options
         self._cap = traits.cap
@@ -115,7 +117,7 @@ class OpenAIProvider:
         try:
             self.lines.heard(call.target.model, answer.status, answer.headers, call.turn)
             if answer.status != 200:
-                raise await refusal(answer)
+                raise await refusal(answer, self._clock.wall())
             form, opened = await form_of(answer), self._opened(answer)
             if not form.streamed:
                 for event in await whole_events(call, form.body, opened):
@@ -198,9 +200,9 @@ def outgoing(body: Body, model: str, target: Target, *, asks_usage: bool, old_ca
     return body.changed(**changes) if changes else body
 
 
-async def refusal(answer: Reply) -> UpstreamError:
-    """The error that an answer with another status than 200 tells of."""
-    headers = {name: _text(value) for name in ("retry-after", "retry-after-ms") if (value := answer.header(name.encode()))}
+async def refusal(answer: Reply, now: int) -> UpstreamError:
+    """The error that an answer with another status than 200 tells of, at the wall time `now` in nanoseconds."""
+    headers = passed_on(answer.headers, now)
     try:
         said = await whole(plain_body(answer), MAX_ERROR)
     except ProviderFault:

@@ -22,6 +22,7 @@ from ...call.rules import Rule
 from ...call.script import AnyRule, Chooser, Script, ScriptMistakes
 from ...call.seen import Place
 from ...call.shapes import model_of
+from ...policies.told_limits import passed_on
 from ...policies.turns import Lines, Turn, headers_of
 from .provider import Parts, Provider
 
@@ -113,8 +114,10 @@ class ScriptedProvider:
         head = partial(self._head, model, call.turn)
         return self.script.answer(call, provider=self.name, serial=self._serial, created=now // 1_000_000_000, head=head)
 
-    def _head(self, model: str, turn: Turn | None, status: int, headers: Mapping[str, str]) -> None:
-        self.lines.heard(model, status, headers_of(headers), turn)
+    def _head(self, model: str, turn: Turn | None, status: int, fields: Mapping[str, str]) -> Mapping[str, str]:
+        headers = headers_of(fields)
+        self.lines.heard(model, status, headers, turn)
+        return passed_on(headers, self._clock.wall())
 
     async def models(self) -> list[str]:
         return self.script.models

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -275,13 +276,19 @@ async def test_a_head_is_told_before_anything_else(stream: bool) -> None:
     heads: list[tuple[int, object]] = []
     limits, later = {"x-ratelimit-remaining-requests": "1"}, {"retry-after": "2"}
     script = Script([{"answer": {"headers": limits}, "times": 1}, {"fault": {"status": 429, "headers": later}}])
-    events = script.answer(asking(stream=stream), head=lambda status, headers: heads.append((status, headers)))
+
+    def hear(status: int, headers: Mapping[str, str]) -> Mapping[str, str]:
+        heads.append((status, headers))
+        return {"retry-after": "9"}
+
+    events = script.answer(asking(stream=stream), head=hear)
     assert isinstance(await anext(events), Opened)
     assert heads == [(200, limits)]
     await events.aclose()
-    with pytest.raises(UpstreamError):
-        await anext(script.answer(asking(stream=stream), head=lambda status, headers: heads.append((status, headers))))
+    with pytest.raises(UpstreamError) as error:
+        await anext(script.answer(asking(stream=stream), head=hear))
     assert heads[1:] == [(429, later)]
+    assert error.value.headers == {"retry-after": "9"}, "whoever is told says what goes on"
 
 
 async def test_a_refusal_in_words_of_its_own() -> None:

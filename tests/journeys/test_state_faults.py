@@ -254,6 +254,37 @@ async def test_a_restart_between_two_calls_is_hardly_seen(server: Valkey, tmp_pa
             await it.counted(team)
 
 
+async def test_a_counter_of_another_type_is_named_and_keeps_out_those_alone_who_need_it(server: Valkey, tmp_path: Path) -> None:
+    async with scene(tmp_path, server.url) as it:
+        await it.called(WELL)
+        await it.counted("search")
+        [key] = server.everything("*:c:b*|search|*")
+        server.say("SET", key, "theirs")
+        await it.called({"search": [503] * 5, "strict": [200], "neither": [200]})
+        await it.tells(200, True, 1.0)
+        ready = await it.ask(path="/readyz", method="GET")
+        assert key in ready.json()["state"], "on this machine it is named"
+        assert "delete it" in ready.json()["state"]
+        assert re.search(
+            r"^spangate_state_lost_total(?:\{.*\})? 0", (await it.ask(path="/metrics", method="GET")).body.decode(), re.MULTILINE
+        )
+        server.say("DEL", key)
+        it.answered["search"] = 0
+        await it.heals(time.monotonic())
+        await it.counted("search")
+
+
+async def test_a_key_of_another_type_that_all_counters_need_is_as_bad_as_no_server(server: Valkey, tmp_path: Path) -> None:
+    async with scene(tmp_path, server.url) as it:
+        await it.called(WELL)
+        await it.counted("search")
+        server.say("SET", "spangate:{default}:leases", "theirs")
+        assert (await it.call("search")).status == 503
+        await it.tells(503, True, 1.0)
+        server.say("DEL", "spangate:{default}:leases")
+        await it.heals(time.monotonic())
+
+
 @pytest.mark.parametrize("how", ["stopped", "silent"])
 async def test_calls_under_way_end_well_and_are_counted_once(how: str, server: Valkey, tmp_path: Path) -> None:
     async with scene(tmp_path, server.url) as it:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spangate.policies.told_limits import MOST, NAMES, Left, Told, count, seconds, told_by
+from spangate.policies.told_limits import FARTHEST, MOST, NAMES, PAST, Left, Told, count, passed_on, seconds, told_by
 
 NOW = datetime(2026, 9, 14, 12, 0, tzinfo=UTC)
 NOW_NS = round(NOW.timestamp() * 1e9)
@@ -94,12 +94,64 @@ def test_as_lists_tell_it(policy: str, left: str, limits: tuple[Left, ...]) -> N
         ({"retry_after": "-1"}, 0.0),
         ({"retry_after": "soon"}, 0.0),
         ({"retry_after": format_datetime(NOW - timedelta(days=1), usegmt=True)}, 0.0),
+        ({"retry_after": "Fri, 14 Sep 2426 12:00:00 GMT"}, 0.0),
+        ({"retry_after": "999999999"}, 0.0),
+        ({"retry_after_ms": "9" * 18, "retry_after": "2"}, 2.0),
     ],
 )
 def test_when_to_come_back(fields: dict[str, str], wait: float) -> None:
     found = told(**fields)
     assert found is not None
     assert found.retry_after == pytest.approx(wait)
+
+
+def dated(seconds: float) -> str:
+    return format_datetime(NOW + timedelta(seconds=seconds), usegmt=True)
+
+
+@pytest.mark.fault("RET-01")
+@pytest.mark.parametrize("text", ["0", "7", "1.5", "86400", str(int(FARTHEST)), dated(0), dated(9), dated(-PAST), dated(FARTHEST)])
+def test_callers_hear_what_makes_sense_as_it_was_said(text: str) -> None:
+    assert passed_on([(b"retry-after", text.encode()), (b"x-other", b"1")], NOW_NS) == {"retry-after": text}
+
+
+@pytest.mark.fault("RL-04")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "-1", "-0.5", "soon", "inf", "nan", "1e3", "0x10", "٣", "9" * 18, "9" * 400, "999999999999", "-1s", "999999h", "0001-01-01",
+        dated(-PAST - 1), "Thu, 01 Jan 1970 00:00:00 GMT", "Fri, 14 Sep 2426 12:00:00 GMT", "Mon, 99 Sep 2026 12:00:00 GMT",
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_callers_hear_no_nonsense(text: str) -> None:
+    assert passed_on([(b"retry-after", text.encode())], NOW_NS) == {}
+    assert passed_on([(b"retry-after-ms", text.encode()), (b"retry-after", b"2")], NOW_NS)["retry-after"] == "2"
+
+
+@pytest.mark.fault("RL-04")
+@pytest.mark.parametrize(
+    ("name", "text", "heard"),
+    [
+        ("retry-after", str(round(NOW.timestamp()) + 3), "3"),
+        ("retry-after", "2026-09-14T14:00:29.5+02:00", "30"),
+        ("retry-after", "1m2s", "62"),
+        ("retry-after", "500µs", "1"),
+        ("retry-after", "Monday, 14-Sep-26 12:00:08 GMT", "8"),
+        ("retry-after-ms", "1500", "1500"),
+        ("retry-after-ms", "20.5", "20.5"),
+        ("retry-after-ms", "2s", "2000"),
+        ("retry-after-ms", dated(4), "4000"),
+    ],
+)
+def test_callers_hear_other_words_as_a_number(name: str, text: str, heard: str) -> None:
+    assert passed_on([(name.encode(), text.encode())], NOW_NS) == {name: heard}
+
+
+def test_callers_hear_of_instants_by_the_providers_own_clock() -> None:
+    theirs = NOW - timedelta(minutes=7)
+    head = [(b"date", format_datetime(theirs, usegmt=True).encode()), (b"retry-after", str(round(theirs.timestamp()) + 5).encode())]
+    assert passed_on(head, NOW_NS) == {"retry-after": "5"}
 
 
 @pytest.mark.parametrize(
@@ -134,6 +186,7 @@ VALUES = st.binary(max_size=80) | st.from_regex(rb"[-0-9TZ:.+;=a-z ,\"]*")
 @given(st.lists(st.tuples(st.sampled_from(sorted({*NAMES, b"date"})), VALUES)))
 def test_no_head_breaks_it(headers: list[tuple[bytes, bytes]]) -> None:
     found = told_by(headers, NOW_NS)
+    assert all(value.isascii() and value for value in passed_on(headers, NOW_NS).values())
     if found is not None:
         assert found.retry_after >= 0
         assert all(0 <= left.remaining <= MOST and (left.reset is None or left.reset >= 0) for left in found.limits)

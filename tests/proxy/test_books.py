@@ -11,12 +11,13 @@ import pytest
 from spangate.call.clock import SYSTEM
 from spangate.policies.ledger.memory import MemoryLedger
 from spangate.policies.ledger.valkey import ValkeyLedger
-from spangate.proxy.books import ledger_of, posting
+from spangate.proxy.books import foreign, ledger_of, lost, posting, shared
 from spangate.proxy.settings import State
 from spangate.proxy.upstream import Upstream
 
 from case import KEY, Case, case, key_hash
 from gateway import until
+from midday import MIDDAY
 from upstream import Misbehaving, Request, chat_completion, http, play
 from valkey_server import valkey
 
@@ -28,13 +29,13 @@ def teams(*policies: dict[str, Any]) -> dict[str, Any]:
 
 
 BUDGETS = [
-    {"budget": {"name": "month", "models": ["m"], "limit": "1M", "window": "month", "timezone": "Europe/Rome"}},
+    {"budget": {"name": "month", "models": ["m"], "limit": "1M", "window": "month", "timezone": MIDDAY}},
     {"budget": {"name": "rolling", "models": ["m"], "limit": "1M", "window": "rolling 24h", "per": "key"}},
     {"budget": {"name": "total", "models": ["m"], "limit": "1M", "window": "total", "per": "tag:project"}},
-    {"budget": {"name": "dollars", "models": ["m"], "limit": 5, "unit": "usd", "window": "week"}},
-    {"budget": {"name": "calls", "models": ["m"], "limit": 50, "unit": "requests", "window": "day"}},
-    {"budget": {"name": "shadow", "models": ["m"], "limit": 50, "window": "day", "mode": "shadow"}},
-    {"budget": {"name": "provider", "models": ["m"], "limit": "1M", "window": "day", "per": "provider"}},
+    {"budget": {"name": "dollars", "models": ["m"], "limit": 5, "unit": "usd", "window": "week", "timezone": MIDDAY}},
+    {"budget": {"name": "calls", "models": ["m"], "limit": 50, "unit": "requests", "window": "day", "timezone": MIDDAY}},
+    {"budget": {"name": "shadow", "models": ["m"], "limit": 50, "window": "day", "timezone": MIDDAY, "mode": "shadow"}},
+    {"budget": {"name": "provider", "models": ["m"], "limit": "1M", "window": "day", "timezone": MIDDAY, "per": "provider"}},
 ]
 
 
@@ -64,7 +65,8 @@ async def test_a_restart_does_not_tell_again_what_was_told(window: str, tmp_path
 
     async with Misbehaving(answers) as up:
         thresholds = {"webhook": f"{up.base_url.removesuffix('/v1')}/hook", "secret": "0123456789abcdef"}
-        rule = {"budget": {"name": "b", "models": ["m"], "limit": 100, "window": window, "thresholds": thresholds, "cap_output": False}}
+        more = {"window": window, "timezone": MIDDAY, "thresholds": thresholds, "cap_output": False}
+        rule = {"budget": {"name": "b", "models": ["m"], "limit": 100, **more}}
         for told in ([0.5], [0.8], [1.0], []):
             before = len(hooked(up))
             async with case(tmp_path, up, teams=teams(rule)) as it:
@@ -94,6 +96,15 @@ async def test_a_reload_that_brings_the_first_budget_knows_what_was_used(tmp_pat
 
 def test_which_ledger() -> None:
     assert isinstance(ledger_of(State(), SYSTEM), MemoryLedger)
+
+
+async def test_what_is_known_of_a_ledger_on_a_server_alone(tmp_path: Path) -> None:
+    alone = MemoryLedger()
+    assert (shared(alone), foreign(alone), lost(alone)) == (None, {}, 0)
+    ledger = ValkeyLedger(f"unix://{tmp_path}/nobody")
+    ledger.settling.lost = 2
+    assert (shared(ledger), foreign(ledger), lost(ledger)) == (ledger, {}, 2)
+    await ledger.close()
 
 
 async def test_a_server_that_is_away_refuses_says_so_and_heals(tmp_path: Path) -> None:

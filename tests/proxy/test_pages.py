@@ -13,7 +13,7 @@ import pytest
 from spangate.call.errors import Refused
 from spangate.proxy import stops_file
 from spangate.proxy.error_pages import PAGES
-from spangate.proxy.pages import metrics
+from spangate.proxy.pages import Health, metrics, readyz
 
 from case import KEY, OTHER, case, key_hash
 from exchange import Paper
@@ -29,6 +29,20 @@ MODELS: dict[str, Any] = {
     "ok": {"targets": [{"provider": "script"}]},
     "gpt-*": {"targets": [{"provider": "up"}]},
 }
+
+
+@pytest.mark.parametrize(("address", "named"), [("127.0.0.1", True), ("192.0.2.7", False)])
+async def test_a_key_on_the_server_that_is_not_ours_is_named_on_this_machine_alone(address: str, named: bool, tmp_path: Path) -> None:
+    key = "spangate:{acme}:c:b|search/ann|total"
+    async with case(tmp_path) as it:
+        paper = Paper(path="/readyz", method="GET")
+        paper.client_address = address
+        await readyz(paper, it.running.app.endpoints.gateway, Health(foreign={key: "string"}))
+    told = json.loads(paper.body)
+    assert (paper.status, told["status"]) == (200, "ready"), "other gateways can't have it either"
+    assert "1 of the shared counters" in told["state"]
+    assert ("search/ann" in told["state"]) == named
+    assert (key in told["state"] and "delete it" in told["state"]) or "the log" in told["state"]
 
 
 async def test_models_of_a_key_and_of_its_providers_list(tmp_path: Path) -> None:

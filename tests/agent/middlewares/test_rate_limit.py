@@ -99,9 +99,19 @@ async def test_a_rate_and_an_interval_hold_both() -> None:
     assert refused.value.retry_after == pytest.approx(9)
 
 
-async def test_a_provider_that_says_when_is_believed() -> None:
+@pytest.mark.parametrize("said", ["-7", "soon", "9" * 30, "99999999", "Thu, 01 Jan 1970 00:00:00 GMT"])
+async def test_nonsense_of_a_providers_holds_nobody(said: str) -> None:
+    busy = ScriptedModel([{"fault": {"status": 429, "headers": {"retry-after": said}}}])
+    bot = agent(busy, RateLimitMiddleware(0, on_exceed="reject", clock=lambda: 0.0))
+    for _ in range(2):
+        with pytest.raises(UpstreamError):
+            await bot("hi")
+
+
+@pytest.mark.parametrize("said", [{"retry-after": "7"}, {"retry-after-ms": "7000", "retry-after": "9"}, {"retry-after": "7s"}])
+async def test_a_provider_that_says_when_is_believed(said: dict[str, str]) -> None:
     now = [0.0]
-    busy = ScriptedModel([{"fault": {"status": 429, "headers": {"retry-after": "7"}}}])
+    busy = ScriptedModel([{"fault": {"status": 429, "headers": said}}])
     bot = agent(busy, RateLimitMiddleware(0, on_exceed="reject", clock=lambda: now[0]))
     with pytest.raises(UpstreamError):
         await bot("hi")

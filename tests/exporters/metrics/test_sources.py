@@ -36,6 +36,7 @@ def test_what_is_not_known_is_not_told() -> None:
         ("reload_failed", False, semconv.CONFIG_RELOAD_FAILED, [({}, 0)]),
         ("loaded", 1.7e9, semconv.CONFIG_LOADED, [({}, 1.7e9)]),
         ("state_unavailable", True, semconv.STATE_UNAVAILABLE, [({}, 1)]),
+        ("state_lost", 3, semconv.STATE_LOST, [({}, 3)]),
         (
             "estimates",
             {("input", "beyond"): 7},

@@ -10,7 +10,7 @@ import pytest
 
 from spangate.policies.ledger.ledger import StateUnavailable
 from spangate.policies.ledger.nodes import FAILURES
-from spangate.policies.ledger.server import QUEUE, Server, lease_key, packed
+from spangate.policies.ledger.server import MOST_FOREIGN, QUEUE, Server, lease_key, packed
 
 from ledgers import until
 from valkey_server import Valkey, valkey
@@ -35,7 +35,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_made_anew(shared_valkey
         for _ in range(3):
             assert (await server.run("acme", "ping"))[0] == "ping"
             shared_valkey.say("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        assert await server.run_all([("acme", ("ping",))] * 3) == [True] * 3
+        assert await server.run_all([("acme", ("ping",))] * 3) == ["ping"] * 3
     finally:
         await server.close()
 
@@ -44,7 +44,7 @@ async def test_steps_are_each_for_itself(shared_valkey: Valkey) -> None:
     server = Server(shared_valkey.url)
     try:
         assert await server.run_all([]) == []
-        assert await server.run_all([("acme", ("ping",)), ("acme", ("settle", b"\xc1")), ("acme", ("ping",))]) == [True, False, True]
+        assert await server.run_all([("acme", ("ping",)), ("acme", ("settle", b"\xc1")), ("acme", ("ping",))]) == ["ping", "", "ping"]
         assert server.problem == ""
     finally:
         await server.close()
@@ -109,6 +109,44 @@ async def test_nothing_of_the_address_is_shown(tmp_path: Path) -> None:
         assert repr(server) == "<Server: ConnectionError>"
     finally:
         await server.close()
+
+
+async def test_a_key_that_is_not_ours_is_named_until_it_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    key = "spangate:{acme}:ping"
+    with valkey(tmp_path) as other:
+        server = Server(other.url)
+        try:
+            other.say("LPUSH", key, "x")
+            for _ in range(FAILURES + 1):
+                with pytest.raises(StateUnavailable) as fault:
+                    await server.run("acme", "ping")
+            assert key not in fault.value.message
+            assert (server.problem, dict(server.foreign)) == ("", {key: "list"}), "the server is well"
+            assert await server.run_all([("acme", ("ping",)), ("other", ("ping",))]) == ["", "ping"]
+            await server.probe()
+            assert dict(server.foreign) == {key: "list"}
+            other.say("DEL", key)
+            await server.probe()
+            assert dict(server.foreign) == {}
+            assert (await server.run("acme", "ping"))[0] == "ping"
+            told = [record.getMessage() for record in caplog.records]
+            assert len(told) == 2
+            assert all(key in line for line in told)
+            assert "delete it" in told[0]
+        finally:
+            await server.close()
+
+
+async def test_few_keys_that_are_not_ours_are_remembered(tmp_path: Path) -> None:
+    with valkey(tmp_path) as other:
+        server = Server(other.url)
+        try:
+            for number in range(MOST_FOREIGN + 3):
+                other.say("LPUSH", f"spangate:{{{number}}}:ping", "x")
+                assert await server.run_all([(str(number), ("ping",))]) == [""]
+            assert list(server.foreign) == [f"spangate:{{{number}}}:ping" for number in range(3, MOST_FOREIGN + 3)]
+        finally:
+            await server.close()
 
 
 async def test_a_hash_beside_the_counters(shared_valkey: Valkey) -> None:

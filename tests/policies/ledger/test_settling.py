@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from spangate.policies.ledger.server import Server
 from spangate.policies.ledger.settling import SURE, End, Settling
 
@@ -16,13 +18,14 @@ def end(home: str = "acme") -> End:
     return End(home, b"", [counter("month")])
 
 
-async def test_ends_that_are_too_many_are_dropped_and_counted(tmp_path: Path) -> None:
+async def test_ends_that_are_too_many_are_dropped_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = Server(f"unix://{tmp_path}/nobody")
     settling = Settling(server, "a", 1, lambda _: None, most=3)
     for _ in range(5):
         settling.holding("acme")
         settling.put(end())
     assert (settling.left, settling.lost) == (3, 2)
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["1 calls by now"], "told once in a while"
     assert await settling.drain(0.1) == 3
     await settling.close()
     await server.close()
@@ -57,6 +60,7 @@ async def test_a_late_end_counts_nothing_that_is_not_there(tmp_path: Path) -> No
                 ledger.settling.put = put  # type: ignore[method-assign]
                 assert await ledger.drain(5) == 0
                 assert (await figures(ledger, asked))[0] == used
+                assert ledger.lost == forgotten, "what nobody counts is counted as lost"
         finally:
             await ledger.close()
 

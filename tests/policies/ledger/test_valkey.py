@@ -23,7 +23,7 @@ from spangate.policies.ledger.valkey import ValkeyLedger
 from spangate.policies.windows import SECOND, Calendar, InFlight, Span
 
 from house.source import ROOT
-from ledgers import NAMES, Tale, claim, counter, figures, fresh, refusers, reserved, settled, until, used
+from ledgers import MONTH, NAMES, Tale, claim, counter, figures, fresh, refusers, reserved, settled, until, used
 from valkey_server import Valkey, valkey
 
 LEASE = 0.6
@@ -77,7 +77,7 @@ async def test_a_reservation_that_comes_after_its_release_is_none(own_valkey: Va
 
 
 async def test_what_was_used_without_an_answer_is_counted_once_it_can_be(own_valkey: Valkey) -> None:
-    asked = [claim("month", 10, 100, "month"), claim("rpm", 1, 100, "rolling 60s"), claim("calls", 1, 5, InFlight())]
+    asked = [claim("month", 10, 100, MONTH), claim("rpm", 1, 100, "rolling 60s"), claim("calls", 1, 5, InFlight())]
     async with gateway(own_valkey, timeout=0.1) as ledger:
         own_valkey.stop()
         hold = ledger.hold(fresh())
@@ -189,15 +189,77 @@ async def test_calls_that_are_cancelled_while_they_ask_confuse_no_other(own_valk
         assert [await figures(ledger, each) for each in claims] == [(0, 0)] * 8
 
 
+# ---- counters of another type
+
+
+def spoil(server: Valkey, name: str) -> str:
+    """Somebody writes a text in a counter's place: its key."""
+    [key] = server.everything(f"*:c:{name}|*")
+    server.say("SET", key, "theirs")
+    return key
+
+
+async def test_a_counter_of_another_type_is_told_of_and_heals(own_valkey: Valkey) -> None:
+    asked, other = claim("spoilt", 1, 100, "rolling 60s"), claim("sound", 1, 100)
+    async with gateway(own_valkey) as ledger:
+        ledger.start()
+        await used(ledger, asked)
+        key = spoil(own_valkey, "spoilt")
+        with pytest.raises(StateUnavailable):
+            await ledger.hold(fresh()).reserve([asked, other])
+        assert (ledger.problem, dict(ledger.foreign)) == ("", {key: "string"})
+        await used(ledger, other)
+        assert await figures(ledger, other) == (1, 0), "nothing of the failed one is held, and others go on"
+        own_valkey.say("DEL", key)
+
+        async def healed() -> bool:
+            return not ledger.foreign
+
+        await until(healed)
+        await used(ledger, asked)
+        assert await figures(ledger, asked) == (1, 0)
+
+
+async def test_an_end_that_meets_a_counter_of_another_type_is_done_whole_later(own_valkey: Valkey) -> None:
+    asked = [claim("sound", 10, 100), claim("calls", 1, 5, InFlight()), claim("spoilt", 10, 100)]
+    async with gateway(own_valkey) as ledger:
+        hold = await reserved(ledger, *asked)
+        key = spoil(own_valkey, "spoilt")
+        hold.settle({"sound": nano(7), "spoilt": nano(7)})
+        assert await ledger.drain(0.3) == 1
+        assert [await figures(ledger, each) for each in asked[:2]] == [(0, 10), (0, 1)], "not by halves"
+        own_valkey.say("DEL", key)
+        await settled(ledger)
+        assert [await figures(ledger, each) for each in asked] == [(7, 0), (0, 0), (7, 0)]
+
+
+async def test_a_silent_gateways_hold_on_a_counter_of_another_type_is_in_nobodys_way(own_valkey: Valkey) -> None:
+    sound, spoilt = claim("sound", 10, 100), claim("spoilt", 10, 100)
+    async with gateway(own_valkey) as other:
+        async with gateway(own_valkey, lease=LEASE) as gone:
+            await reserved(gone, sound, spoilt)
+            key = spoil(own_valkey, "spoilt")
+        async with gateway(own_valkey, lease=LEASE) as gone_later:
+            await reserved(gone_later, sound)
+
+        async def lapsed(expected: tuple[int, int]) -> bool:
+            return await figures(other, sound) == expected
+
+        await until(lambda: lapsed((10, 10)))
+        assert own_valkey.say("DEL", key) == 1
+        await until(lambda: lapsed((20, 0)))
+        assert await figures(other, spoilt) == (10, 0)
+
+
 # ---- a gateway that falls silent
 
 
 async def test_holds_of_a_gateway_that_falls_silent_are_settled_at_what_was_held(own_valkey: Valkey) -> None:
-    asked = [claim("month", 10, 100, "month"), claim("rpm", 1, 100, "rolling 60s"), claim("calls", 1, 5, InFlight())]
+    asked = [claim("month", 10, 100, MONTH), claim("rpm", 1, 100, "rolling 60s"), claim("calls", 1, 5, InFlight())]
     async with gateway(own_valkey) as other:
         async with gateway(own_valkey, lease=LEASE) as gone:
             await reserved(gone, *asked)
-            await reserved(gone, claim("month", 20, 100, "month"))
+            await reserved(gone, claim("month", 20, 100, MONTH))
         assert [await figures(other, each) for each in asked] == [(0, 30), (0, 1), (0, 1)]
 
         async def lapsed() -> bool:
@@ -218,7 +280,7 @@ from spangate.policies.windows import InFlight
 async def main():
     ledger = ValkeyLedger(sys.argv[1], lease=0.6)
     for _ in range(3):
-        await reserved(ledger, claim("month", 10, 100, "month"), claim("calls", 1, 5, InFlight()))
+        await reserved(ledger, claim("month", 10, 100, sys.argv[3]), claim("calls", 1, 5, InFlight()))
     print("held", flush=True)
     await asyncio.Event().wait()
 
@@ -227,11 +289,11 @@ asyncio.run(main())
 
 
 def killable(url: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", GATEWAY, url, str(ROOT / "tests")], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", GATEWAY, url, str(ROOT / "tests"), MONTH], stdout=subprocess.PIPE, text=True)
 
 
 async def test_a_gateway_that_is_killed(own_valkey: Valkey) -> None:
-    month, calls = claim("month", 10, 100, "month"), claim("calls", 1, 5, InFlight())
+    month, calls = claim("month", 10, 100, MONTH), claim("calls", 1, 5, InFlight())
     process = killable(own_valkey.url)
     try:
         assert process.stdout is not None
@@ -330,7 +392,7 @@ async def test_a_gateway_that_comes_back_puts_it_right(own_valkey: Valkey, how: 
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "sent twice"])
 async def test_what_is_settled_after_the_server_forgot_is_counted_once(own_valkey: Valkey, again: bool) -> None:
-    asked = [claim("month", 10, 100, "month"), claim("rpm", 1, 100, "rolling 60s"), claim("calls", 1, 5, InFlight())]
+    asked = [claim("month", 10, 100, MONTH), claim("rpm", 1, 100, "rolling 60s"), claim("calls", 1, 5, InFlight())]
     async with gateway(own_valkey) as ledger:
         hold = await reserved(ledger, *asked)
         own_valkey.stop()
@@ -556,7 +618,7 @@ async def test_a_server_whose_clock_goes_back_locks_nobody_out(own_valkey: Valke
 
 
 async def test_every_key_has_one_slot_and_an_end(own_valkey: Valkey) -> None:
-    asked = [claim("month", 10, 100, "month"), claim("rpm", 1, 100, "rolling 60s"), claim("calls", 1, 5, InFlight()), claim("all", 1, 9)]
+    asked = [claim("month", 10, 100, MONTH), claim("rpm", 1, 100, "rolling 60s"), claim("calls", 1, 5, InFlight()), claim("all", 1, 9)]
     async with gateway(own_valkey) as ledger:
         hold = await reserved(ledger, *asked)
         keys = own_valkey.everything()
@@ -602,7 +664,7 @@ async def test_amounts_are_exact_where_floats_are_not(own_valkey: Valkey) -> Non
 
 
 async def test_two_gateways_share_what_there_is(own_valkey: Valkey) -> None:
-    asked = claim("month", 10, 500, "month")
+    asked = claim("month", 10, 500, MONTH)
     async with gateway(own_valkey) as one, gateway(own_valkey) as two:
 
         async def calls(ledger: ValkeyLedger) -> int:

@@ -13,7 +13,7 @@ from spangate.policies.ledger.ledger import StateUnavailable
 from spangate.policies.ledger.valkey import ValkeyLedger
 from spangate.policies.windows import InFlight
 
-from ledgers import claim, figures, fresh, reserved, settled, until, used
+from ledgers import MONTH, claim, figures, fresh, reserved, settled, until, used
 from valkey_server import Valkey, cluster
 
 HOMES = [f"org-{number}" for number in range(12)] + ["provider:openai", "provider:claude"]
@@ -30,7 +30,7 @@ async def test_every_home_has_a_slot_and_homes_are_spread(nodes: Sequence[Valkey
     try:
         holds = {}
         for home in HOMES:
-            asked = [claim("month", 10, 100, "month", home=home), claim("rpm", 1, 60, "rolling 60s", home=home)]
+            asked = [claim("month", 10, 100, MONTH, home=home), claim("rpm", 1, 60, "rolling 60s", home=home)]
             hold = ledger.hold(fresh())
             assert (await hold.reserve([*asked, claim("calls", 1, 2, InFlight(), home=home)])).admitted
             assert (await hold.extend(asked)).admitted
@@ -39,7 +39,7 @@ async def test_every_home_has_a_slot_and_homes_are_spread(nodes: Sequence[Valkey
             hold.settle({"month": hold.held[0].amount // 4})
         await settled(ledger)
         for home in HOMES:
-            assert await figures(ledger, claim("month", 0, 100, "month", home=home)) == (5, 0)
+            assert await figures(ledger, claim("month", 0, 100, MONTH, home=home)) == (5, 0)
             assert {each.counter.name for each in await ledger.every(home)} == {"month", "rpm"}
         here = [{key.split("{")[1].split("}")[0] for key in node.everything()} for node in nodes]
         assert all(here)

@@ -167,6 +167,15 @@ async def test_the_status_decides_whether_another_try_may_help() -> None:
             assert (fault.status, fault.retryable) == (status, retryable)
 
 
+@pytest.mark.fault("RL-04")
+async def test_when_to_come_back_goes_on_and_nonsense_does_not() -> None:
+    for said, heard in (("7", "7"), ("-7", None), ("Thu, 01 Jan 1970 00:00:00 GMT", None), ("1m2s", "62"), ("soon", None)):
+        async with asked(play(error(429, headers=[("retry-after", said), ("retry-after-ms", "250")]))) as (provider, _, _):
+            _, fault = await failing(provider, asking())
+            assert isinstance(fault, UpstreamError)
+            assert fault.headers == {"retry-after-ms": "250"} | ({"retry-after": heard} if heard else {})
+
+
 async def test_a_redirect_is_an_error() -> None:
     async with asked(play(raw_head(302, [("Location", "http://evil.example/"), ("Content-Length", "0")]))) as (provider, up, _):
         _, fault = await failing(provider, asking())

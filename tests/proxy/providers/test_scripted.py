@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from proxy.providers.contract import CONTRACT, Check
-from proxy.providers.stage import SCENARIOS, TEXT, TOOL, USAGE, Stage, asking, deltas, text, told
+from proxy.providers.stage import SCENARIOS, TEXT, TOOL, USAGE, Stage, asking, deltas, failing, text, told
 from pydantic import ValidationError
 
 from spangate.call.call import Call
@@ -52,6 +52,15 @@ SCRIPTS |= {scenario: {**GOOD, "usage": way} for scenario, way in WAYS.items()}
 async def on_stage(scenario: str) -> AsyncIterator[Stage]:
     usage = COUNTED if scenario in WAYS else USAGE
     yield Stage(ScriptedProvider("under-test", [SCRIPTS[scenario]]), usage)
+
+
+@pytest.mark.fault("RL-04")
+@pytest.mark.parametrize(("said", "heard"), [("7", {"retry-after": "7"}), ("-7", {}), ("1m2s", {"retry-after": "62"})])
+async def test_when_to_come_back_goes_on_as_any_providers(said: str, heard: dict[str, str]) -> None:
+    provider = ScriptedProvider("under-test", [{"fault": {"status": 429, "headers": {"Retry-After": said}}}])
+    _, fault = await failing(provider, asking())
+    assert isinstance(fault, UpstreamError)
+    assert fault.headers == heard
 
 
 def test_every_scenario_has_a_script() -> None:
