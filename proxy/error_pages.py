@@ -73,13 +73,24 @@ _TEXTS = {
     "rate_limit_exceeded": (
         (
             "A limit said no: the gateway's, or a provider's own that is used up (`source: policy`), or the provider (`source: provider`). "
-            "Or too many requests with a wrong key came from this address."
+            "Or too many requests with a wrong key came from this address. Of a limit of the gateway's, `limit` in the error says which, "
+            "whose, in which window, and how much is used and held; the headers `ratelimit` and `x-ratelimit-*`, which answers have too, "
+            "what is left and when there is more."
         ),
-        "Wait as long as the header `retry-after` says.",
+        "Wait as long as the header `retry-after` says. Who sends less at once, or asks for shorter answers, has to wait less often.",
     ),
     "budget_exceeded": (
-        "A budget is used up. `budget` in the error says which, how much, and when it resets.",
-        "Wait for the reset, or ask for a larger budget. Trying again sooner changes nothing (`x-should-retry: false`).",
+        (
+            "A budget is used up, or has less left than this call may take: its input, and the answer up to `max_tokens`, all counted "
+            "before it is sent. `budget` in the error says which, whose, how much of it is used and held by calls under way, and when it "
+            "begins anew (`resets_at`). Where that is within a minute, `retry-after` says so. Or nobody knows what the model costs, and "
+            "the budget is in US dollars."
+        ),
+        (
+            "If `message` says that there is no room for this call, a shorter one may fit, with a smaller `max_tokens`, or this one later, "
+            "when calls under way have ended. Else wait for the reset, or ask for a larger budget: trying again sooner changes nothing "
+            "(`x-should-retry: false`)."
+        ),
     ),
     "headers_too_large": ("The request's head is larger than `server.max_header`.", "Send fewer or shorter headers."),
     "internal_error": (

@@ -22,7 +22,7 @@ from ..exporters.observe import Around, Attempt
 from ..policies import beforehand
 from ..policies.access import Access
 from ..policies.admission import Admission
-from ..policies.bounds import STAGE, Bound
+from ..policies.bounds import STAGE, Bound, Kind
 from ..policies.charge import Books, books_of
 from ..policies.ledger.memory import MemoryLedger
 from ..policies.meter import Meter
@@ -171,11 +171,10 @@ class Gateway:
         answer = chain([Attempt(provider.place, self.detailed, self._opening, self.books.tokens)], provider.answer)
         return chain([Around(), *policies] if not above else policies, answer)
 
-    @property
-    def needs_state(self) -> bool:
-        """Whether somebody's calls are refused while the counters can't be reached."""
+    def refuses_without_state(self, *kinds: Kind) -> bool:
+        """Whether somebody's calls are refused while the counters of such rules can't be reached, or can't be kept."""
         bounds = [bound for team in self.config.settings.teams or ("",) for bound in self.bounds_of(team)]
-        return any(bound.on_state_error == "refuse" and not bound.shadow for bound in bounds)
+        return any(bound.kind in kinds and bound.on_state_error == "refuse" and not bound.shadow for bound in bounds)
 
     def bounds_of(self, team: str) -> list[Bound]:
         """What the team's budgets and limits are to its calls. Made once: two routes share what is known of their counters."""

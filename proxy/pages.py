@@ -107,7 +107,10 @@ async def readyz(exchange: Exchange, gateway: Gateway, health: Health) -> None:
     ours keeps those calls out that need it, here as in any other gateway; the others are served."""
     usage = health.usage
     replaying = usage is not None and usage.state.phase == "starting"  # a database that can't be had keeps nobody from calling
-    refusing = bool(health.state) and gateway.needs_state
+    unkept = gateway.books.trouble is not None and bool(gateway.books.trouble())
+    refusing = (bool(health.state) and gateway.refuses_without_state("budget", "rate_limit")) or (
+        unkept and gateway.refuses_without_state("budget")
+    )
     status = "draining" if health.draining else "state_unavailable" if refusing else "replaying" if replaying else "ready"
     told: dict[str, Any] = {"status": status, "config_version": gateway.config.version}
     if health.reload_error:
@@ -118,7 +121,7 @@ async def readyz(exchange: Exchange, gateway: Gateway, health: Health) -> None:
         told["stopped"] = stopped  # how many: whose they are is nobody else's business
     if problem := gateway.switches.problem:
         told["switches"] = problem
-    if state := _state(health, local=loopback_address(exchange.client_address)):
+    if state := _state(health, unkept=unkept, local=loopback_address(exchange.client_address)):
         told["state"] = state
     if usage is not None:
         told |= _usage(usage)
@@ -137,9 +140,11 @@ async def metrics(measuring: Measuring, exchange: Exchange, gateway: Gateway) ->
     await exchange.answer(200, {"content-type": page.content_type, **coding}, page.body)
 
 
-def _state(health: Health, *, local: bool) -> str:
-    """What is wrong with the shared counters. Keys name teams and users, so that they are told on this machine alone."""
+def _state(health: Health, *, unkept: bool, local: bool) -> str:
+    """What is wrong with the counters. Keys name teams and users, so that they are told on this machine alone."""
     problems = [f"the shared counters can't be had: {health.state}"] if health.state else []
+    if unkept:
+        problems.append("what budgets count can't be kept through a crash; `usage` says why")
     if foreign := dict(health.foreign):
         more = f"{len(foreign)} of the shared counters can't be had"
         problems.append(

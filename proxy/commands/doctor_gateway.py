@@ -19,7 +19,7 @@ from .serve import reachable
 from .words import count
 
 MOST = 64 << 10  # bytes of an answer
-STATES = ("ready", "draining", "replaying")
+STATES = ("ready", "draining", "replaying", "state_unavailable")
 
 
 @dataclass(frozen=True, slots=True)

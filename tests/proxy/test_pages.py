@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,27 @@ async def test_a_key_on_the_server_that_is_not_ours_is_named_on_this_machine_alo
     assert "1 of the shared counters" in told["state"]
     assert ("search/ann" in told["state"]) == named
     assert (key in told["state"] and "delete it" in told["state"]) or "the log" in told["state"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "status"),
+    [
+        ({"budget": {"name": "b", "limit": 1000}}, 503),
+        ({"budget": {"name": "b", "limit": 1000, "on_state_error": "allow"}}, 200),
+        ({"rate_limit": {"requests": "5/min", "on_state_error": "refuse"}}, 200),  # which begins anew in a crash anyway
+    ],
+)
+async def test_what_budgets_count_can_not_be_kept(rule: dict[str, Any], status: int, tmp_path: Path) -> None:
+    async with case(tmp_path, policies={"list": [rule]}, defaults={"policies": ["list"]}) as it:
+        gateway = it.running.app.endpoints.gateway
+        books = gateway.books
+        gateway.books = replace(books, trouble=lambda: "no space left")
+        paper = Paper(path="/readyz", method="GET")
+        await readyz(paper, gateway, Health())
+        gateway.books = books
+    told = json.loads(paper.body)
+    assert (paper.status, told["status"]) == (status, "state_unavailable" if status == 503 else "ready")
+    assert told["state"] == "what budgets count can't be kept through a crash; `usage` says why"
 
 
 async def test_models_of_a_key_and_of_its_providers_list(tmp_path: Path) -> None:

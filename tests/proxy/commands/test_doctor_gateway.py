@@ -63,6 +63,15 @@ async def test_something_else_is_no_gateway(answer: bytes) -> None:
     assert (found.level, "not by a gateway" in found.told, f"lsof -i :{up.port}" in found.mend) == ("problem", True, True)
 
 
+@pytest.mark.parametrize("status", ["ready", "draining", "replaying", "state_unavailable"])
+async def test_a_gateway_is_known_in_any_state(status: str) -> None:
+    body = b'{"status": "%s", "config_version": "1"}' % status.encode()
+    async with Misbehaving(play(http(200 if status == "ready" else 503, body=body), end="fin")) as up:
+        found = await by_port(Address("127.0.0.1", up.port), 2)
+    assert found is not None
+    assert found.told["status"] == status
+
+
 async def test_one_that_stalls_costs_the_patience_and_no_more() -> None:
     async with Misbehaving(play(end="hold")) as up:
         began = asyncio.get_running_loop().time()
