@@ -65,7 +65,7 @@ class Attempt:
     """One request sent upstream, however it ends: an attempt of the call's Seen. `place` is the provider's; `detailed`: the request's
     parameters are kept too, for those who tell of them. `opening` hears of the call, and of what it holds, before its first request goes
     out. `counting` counts what isn't told, of calls under budgets or limits; of others it is estimated by rule of thumb, which takes no
-    vocabulary into memory.
+    vocabulary into memory. A call's meter hears what each attempt is billed.
     """
 
     place: Place = NOWHERE
@@ -112,6 +112,8 @@ class Attempt:
             if attempt.outcome is None:
                 attempt.outcome = "cancelled"
             _bill(attempt, call, said, counting, worked=worked or attempt.deltas > 0)
+            if call.meter is not None:
+                call.meter.after(call, attempt.billed, cut=attempt.finish == "length")
 
     def _describe(self, attempt: record.Attempt, call: Call) -> None:
         place = self.place

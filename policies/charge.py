@@ -61,8 +61,8 @@ def books_of(ledger: Ledger, **more: Any) -> Books:
 
 class Charge(msgspec.Struct, eq=False):
     """`call.meter`. `entries` are what the call holds, `output` how many tokens of output that are, of all choices together; `over`: it was
-    let in where there was no room. `sent` is how many attempts were made, `uncounted` those that aren't counted yet, with their place
-    among those seen; `beside` what the attempt under way holds on its provider's counters. Of a call that was let go while the counters
+    let in where there was no room. `sent` is how many attempts were let go, `made` whether any came about; `beside` what the attempt under
+    way holds on its provider's counters. Of a call that was let go while the counters
     couldn't be reached, `aside` is counted by this gateway alone (`local`), and `owed` told to them later."""
 
     books: Books
@@ -84,7 +84,7 @@ class Charge(msgspec.Struct, eq=False):
     over: bool = False
     target: Target | None = None
     sent: int = 0
-    uncounted: tuple[tuple[Call, int], ...] = ()
+    made: bool = False
     settled: bool = False
 
     @classmethod
@@ -121,25 +121,12 @@ class Charge(msgspec.Struct, eq=False):
 
     # ---- the meter's part
 
-    def sends(self, call: Call) -> bool:
-        """An attempt is about to be sent. Whether all that it may take is held, as for nearly every one: then it is counted when somebody
-        wants to know, and needs no layer that waits for its end."""
+    def covers(self, call: Call) -> bool:
+        """An attempt is about to be sent. Whether all that it may take is held, as for nearly every one; else `before` sees to it."""
         if self.entries and (self.sent or call.purpose != "main" or call.target != self.target):
             return False
         self.sent += 1
-        self.uncounted += ((call, len(call.seen.attempts)),)
         return True
-
-    def count(self) -> None:
-        """Of what was sent, count what has ended; when the call is settled, that is all of it."""
-        sent, self.uncounted = self.uncounted, ()
-        for call, number in sent:
-            attempts = call.seen.attempts
-            attempt = attempts[number] if number < len(attempts) else None
-            if attempt is not None and attempt.billed is not None:
-                self.after(call, attempt.billed, cut=attempt.finish == "length")
-            elif not self.settled:
-                self.uncounted += ((call, number),)
 
     async def before(self, call: Call) -> None:
         """An attempt is about to be sent: hold what it may take, if that isn't held yet.
@@ -148,11 +135,9 @@ class Charge(msgspec.Struct, eq=False):
             TargetRefused: that can't be had.
             StateUnavailable: nobody knows.
         """
-        self.count()
-        first = self.sent == 0
-        self.sent += 1
-        if (first and call.purpose == "main" and call.target == self.target) or not self.entries:
+        if self.covers(call):
             return
+        self.sent += 1
         need = await self.need_of(call)
         more: list[tuple[Entry, int]] = []
         for entry in self.entries:
@@ -171,10 +156,12 @@ class Charge(msgspec.Struct, eq=False):
             raise refused(entry.bound, standing, self.books.clock.wall(), target=True)
         self.need = need
 
-    def after(self, call: Call, billed: Usage | None, *, cut: bool) -> Usage | None:
-        """It has ended, and counts for so much. What is counted; None: nothing."""
+    def after(self, call: Call, billed: Usage | None, *, cut: bool) -> None:
+        """An attempt has ended, however that was, and counts for so much (None: nothing). `cut`: at its cap. Who makes attempts says so,
+        once for each."""
+        self.made = True
         if billed is None or billed.source == "none":
-            return None
+            return
         self.estimated = self.estimated or billed.source == "estimated"
         price = self.price_of(call) if self.in_dollars else None
         for entry in self.entries or (*self.aside, *self.owed):
@@ -183,7 +170,6 @@ class Charge(msgspec.Struct, eq=False):
                 entry.used += bound.used(billed, price)
         if billed.source == "provider" and self.books.tokens.due(self.books.clock.mono()):
             self.books.tokens.learn(call, billed, self.estimate if call.purpose == "main" else None, cut=cut)
-        return billed
 
     def price_of(self, call: Call) -> Price | None:
         """Of the target that is asked; None where it doesn't matter."""
@@ -272,7 +258,6 @@ class Charge(msgspec.Struct, eq=False):
         if self.settled:
             return
         self.settled = True
-        self.count()
         actual = self._actual(self.entries)
         if self.owed:
             actual |= self._actual(self.owed) | {entry.bound.counter_name: 0 for entry in self.aside}
@@ -293,7 +278,7 @@ class Charge(msgspec.Struct, eq=False):
             if bound.by_tokens:
                 found[bound.counter_name] = entry.used
             elif bound.kind == "budget":
-                entry.used = NANO if self.sent else 0
+                entry.used = NANO if self.made else 0
                 found[bound.counter_name] = entry.used
         return found
 

@@ -1,6 +1,6 @@
-"""The meter: innermost but one, around each attempt. Before one it sees to it that what is about to be sent is held, and what that has
-used comes to the call's charge, exactly once, however it ended. What it costs is the price of the target that answered. Most attempts
-are their call's first, and held for: these it lets by, and the charge counts them at its end.
+"""The meter: innermost but one, around each attempt. Before one it sees to it that what is about to be sent is held. What that has used the
+charge hears from the layer inside, which makes the attempt and knows what it is billed: once, however it ended, at the price of the target
+that was asked. Most attempts are their call's first, and held for: these it lets by.
 
 Limits of a provider are held here too, since only here it is known which provider is asked: a hold of their own for each attempt.
 """
@@ -34,7 +34,7 @@ class Meter:
         charge = call.meter
         if charge is None:
             return next(call)
-        if not self._providers and charge.sends(call):
+        if not self._providers and charge.covers(call):
             return next(call)
         return self._metered(call, next, charge)
 
@@ -50,9 +50,7 @@ class Meter:
                     yield event
         finally:
             if own.sent:
-                attempt = attempts[made] if len(attempts) > made else None
-                usage = None if attempt is None else charge.after(call, attempt.billed, cut=attempt.finish == "length")
-                own.settle(usage, charge.price_of(call), charge)
+                own.settle(attempts[made].billed if len(attempts) > made else None, charge.price_of(call), charge)
 
 
 class OfProvider:

@@ -73,13 +73,15 @@ def call(
 
 
 class Gate:
-    """`inside`: more layers. `to`: where calls go. `elsewhere` counts as the answer of any other model."""
+    """`inside`: more layers, `within` such that stand inside of the meter. `to`: where calls go. `elsewhere` counts as the answer of any
+    other model."""
 
     def __init__(
         self,
         *rules: Budget | RateLimit,
         script: Sequence[Rule | Mapping[str, Any] | Callable[[Call], Rule | None]] = (),
         inside: Sequence[Policy] = (),
+        within: Sequence[Policy] = (),
         hands: Hands | None = None,
         ledger: Ledger | None = None,
         pricing: Pricing = lambda _: None,
@@ -91,7 +93,7 @@ class Gate:
         self.bounds: list[Bound] = [bound for rule in rules for bound in rule.bounds("list")]
         self.books: Books = books_of(self.ledger, pricing=pricing, clock=self.hands.clock, **more)
         self.provider = ScriptedProvider("script", list(script))
-        answer = chain([Attempt(counting=self.books.tokens)], self.provider.answer)
+        answer = chain([*within, Attempt(counting=self.books.tokens)], self.provider.answer)
         meter = Meter(self.books, [bound for bound in self.bounds if bound.per == "provider"])
         targeting = partial(_to, to)
         inner: Next = chain([*inside, targeting, meter], answer)

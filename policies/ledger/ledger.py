@@ -215,12 +215,6 @@ def check(claims: Sequence[Claim], *others: Counter) -> None:
     Raises:
         ValueError: the claims, or the counters that the hold has already, don't have one home; or one name is two counters'.
     """
-    if words := clash(claims, *others):
-        raise ValueError(words)
-
-
-def clash(claims: Sequence[Claim], *others: Counter) -> str:
-    """Why these counters can't be one hold's; empty: they can."""
     known = {counter.name: counter for counter in others}
     home = others[0].home if others else claims[0].counter.home if claims else ""
     for claim in claims:
@@ -229,10 +223,9 @@ def clash(claims: Sequence[Claim], *others: Counter) -> str:
         if other is None:
             known[counter.name] = counter
         elif other is not counter and other != counter:
-            return f"one hold can't have two counters called {counter.name!r}"
+            raise ValueError(f"one hold can't have two counters called {counter.name!r}")
         if counter.home != home:
-            return "all counters of a hold have one home"
-    return ""
+            raise ValueError("all counters of a hold have one home")
 
 
 class StateUnavailable(OurFault):

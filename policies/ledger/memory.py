@@ -17,7 +17,7 @@ from ...call.clock import SYSTEM, Clock
 from ..windows import SECOND
 from . import cells
 from .cells import Cell, Group, Now, Sliding
-from .ledger import Answer, Claim, Counter, Spent, Standing, Watch, clash
+from .ledger import Answer, Claim, Counter, Spent, Standing, Watch, check
 
 MOST_CELLS = 200_000  # of a group: 50 MB at the worst
 NOTHING = Cell()
@@ -171,13 +171,10 @@ class MemoryHold:
     async def reserve(self, claims: Sequence[Claim], spare: int = 0) -> Answer:
         if self._state != "new":
             raise ValueError(f"the hold {self.id} is {self._state} already")
+        check(claims)
         self.home = claims[0].counter.home if claims else ""
         self._ledger.begin(self)
-        try:
-            answer = self._take(claims)
-        except ValueError:
-            self._ledger.refused(self)
-            raise
+        answer = self._take(claims)
         if spare and answer.refused:
             answer = self._lowered(claims, spare, answer)
         if answer.refused:
@@ -191,6 +188,7 @@ class MemoryHold:
     async def extend(self, claims: Sequence[Claim]) -> Answer:
         if self._state != "held":
             raise ValueError(f"the hold {self.id} isn't held")
+        check(claims, *[part.counter for part in self._parts.values()])
         answer = self._take(claims)
         if answer.admitted:
             self._ledger.changed(self)
@@ -227,7 +225,7 @@ class MemoryHold:
 
     def _take(self, claims: Sequence[Claim]) -> Answer:
         """Each claim in turn, on top of those before it; given back where one refuses."""
-        ledger, parts, home = self._ledger, self._parts, self.home
+        ledger, parts = self._ledger, self._parts
         now = ledger.now()
         standings: list[Standing] = []
         refused: list[int] = []
@@ -235,9 +233,6 @@ class MemoryHold:
         for claim in claims:
             named, limit, amount = claim.counter, claim.limit, claim.amount
             part = parts.get(named.name)
-            if named.home != home or (part is not None and part.counter is not named and part.counter != named):
-                self._undo(claims[: len(standings)], {*refused, *skipped})
-                raise ValueError(clash(claims, *[part.counter for part in parts.values()]))
             counter = ledger.counter(named, now)
             counter.limit = limit
             if part is None:

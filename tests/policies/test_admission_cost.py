@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -14,9 +14,11 @@ from spangate.call.body import Body
 from spangate.call.call import Call, Caller, Head, Target
 from spangate.call.chain import Next, chain, pulling
 from spangate.call.events import Closed, Delta, Event, Opened, Usage
+from spangate.exporters.observe import Attempt
 from spangate.policies.admission import Admission
+from spangate.policies.bounds import Bound
 from spangate.policies.budget import Budget
-from spangate.policies.charge import books_of
+from spangate.policies.charge import Books, books_of
 from spangate.policies.ledger.ledger import NANO
 from spangate.policies.ledger.memory import MemoryLedger
 from spangate.policies.meter import Meter
@@ -45,7 +47,6 @@ CALLS = 300
 
 
 async def answered(call: Call) -> AsyncIterator[Event]:
-    call.seen.attempt("p", "m").billed = Usage(100, 30)
     yield Opened(stream=False)
     yield Delta(b"{}", sse=False)
     yield Closed(Usage(100, 30), "stop")
@@ -53,6 +54,12 @@ async def answered(call: Call) -> AsyncIterator[Event]:
 
 def asked() -> Call:
     return Call(op="chat", model="m", body=BODY, head=Head(output_cap=100), target=TARGET, caller=Caller("acme", "search", "ci"))
+
+
+def onions(bounds: Sequence[Bound], books: Books) -> tuple[Next, Next]:
+    """With those rules, and without."""
+    attempt = chain([Attempt(counting=books.tokens)], answered)
+    return chain([Admission(bounds, books, target_of=lambda _: TARGET), Meter(books)], attempt), attempt
 
 
 async def heard(next: Next, call: Call | None = None) -> None:
@@ -74,11 +81,11 @@ async def taken(next: Next) -> float:
 async def test_three_budgets_and_two_limits_cost_little() -> None:
     bounds = [bound for rule in RULES for bound in rule.bounds("list")]
     books = books_of(ledger := MemoryLedger())
-    admitted = chain([Admission(bounds, books, target_of=lambda _: TARGET), Meter(books)], answered)
+    admitted, bare = onions(bounds, books)
     with_rules, without, pace = [], [], []
     for _ in range(9):
         with_rules.append(await taken(admitted))
-        without.append(await taken(answered))
+        without.append(await taken(bare))
         pace.append(await paced())
     assert await ledger.drain(5) == 0
     counted = {each.counter.name.split()[0]: each.used for each in await ledger.every("acme")}
@@ -115,8 +122,8 @@ async def steps(next: Next) -> int:
 async def test_three_budgets_and_two_limits_take_few_steps() -> None:
     bounds = [bound for rule in RULES for bound in rule.bounds("list")]
     books = books_of(MemoryLedger())
-    admitted = chain([Admission(bounds, books, target_of=lambda _: TARGET), Meter(books)], answered)
-    taken = await steps(admitted) - await steps(answered)
+    admitted, bare = onions(bounds, books)
+    taken = await steps(admitted) - await steps(bare)
     assert 1000 < taken <= STEPS
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 
-from spangate.call.call import Target
-from spangate.call.errors import Refused
+from spangate.call.call import Call, Target
+from spangate.call.chain import Next, Policy, pulling
+from spangate.call.errors import Refused, UpstreamError
+from spangate.call.events import Closed, Event, Opened
 from spangate.policies.budget import Budget
 from spangate.policies.ledger.ledger import NANO, StateUnavailable
 from spangate.policies.rate_limit import RateLimit
@@ -32,6 +36,85 @@ async def test_what_it_costs_is_the_price_of_the_target_that_answered() -> None:
     await gate.ask(model="chat-smart", max_tokens=100)
     assert await gate.figures("b") == (30, 0)
     assert set(asked) == {Target("script", "m-big")}
+
+
+PRICES = {"dear": 100, "cheap": 1}
+SAID = [{"when": {"model": "dear"}, "usage": {"input": 1, "output": 2}}, *USES_30]
+
+
+async def retried(call: Call, next: Next) -> AsyncIterator[Event]:
+    """The dear target, and when that fails the cheap one."""
+    with suppress(UpstreamError):
+        async with pulling(next(call.to(Target("script", "dear")))) as events:
+            async for event in events:
+                yield event
+    async with pulling(next(call.to(Target("script", "cheap")))) as events:
+        async for event in events:
+            yield event
+
+
+async def given_up(call: Call, next: Next) -> AsyncIterator[Event]:
+    """One attempt is made ready, and another one sent."""
+    await cast("Any", next(call.to(Target("script", "dear")))).aclose()
+    async with pulling(next(call.to(Target("script", "cheap")))) as events:
+        async for event in events:
+            yield event
+
+
+async def swapped(call: Call, next: Next) -> AsyncIterator[Event]:
+    """Two attempts, of which the second is made ready last and sent first."""
+    dear, cheap = next(call.to(Target("script", "dear"))), next(call.to(Target("script", "cheap")))
+    async with pulling(cheap) as events:
+        async for _ in events:
+            pass
+    async with pulling(dear) as events:
+        async for event in events:
+            yield event
+
+
+async def never(call: Call, next: Next) -> AsyncIterator[Event]:
+    """An attempt is made ready, and nothing is sent."""
+    await cast("Any", next(call.to(Target("script", "dear")))).aclose()
+    yield Opened(stream=False)
+    yield Closed(None, "stop")
+
+
+async def down(call: Call, next: Next) -> AsyncIterator[Event]:
+    """A layer inside of the meter that lets nobody ask the dear target."""
+    if call.target == Target("script", "dear"):
+        raise UpstreamError("down", status=503)
+    async with pulling(next(call)) as events:
+        async for event in events:
+            yield event
+
+
+@pytest.mark.fault("USE-14")
+@pytest.mark.parametrize(
+    ("layer", "within", "tokens", "cost", "requests"),
+    [
+        (retried, [down], 30, 0.03, 1),
+        (given_up, [], 30, 0.03, 1),
+        (swapped, [], 33, 0.33, 1),
+        (never, [], 0, 0, 0),
+    ],
+)
+async def test_each_attempt_that_came_about_counts_once_at_its_own_price(
+    layer: Policy, within: list[Policy], tokens: int, cost: float, requests: int
+) -> None:
+    budgets = [
+        Budget.model_validate({"name": name, "limit": 1000, "unit": unit, "window": "total"})
+        for name, unit in (("tokens", "weighted_tokens"), ("cost", "usd"), ("requests", "requests"))
+    ]
+    gate = Gate(
+        *budgets,
+        script=SAID,
+        inside=[layer],
+        within=within,
+        pricing=lambda target: lambda i, o, *_: (i + o) * PRICES[target.model] * NANO // 1000,
+        to=lambda call: call.target or Target("script", "dear"),
+    )
+    await gate.ask(max_tokens=50)
+    assert [await gate.figures(each.name or "") for each in budgets] == [(tokens, 0), (cost, 0), (requests, 0)]
 
 
 @pytest.mark.parametrize(("unpriced", "refuses"), [("refuse", True), ("warn", False)])

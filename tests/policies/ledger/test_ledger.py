@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spangate.policies.ledger.ledger import MOST, NANO, Claim, Counter, StateUnavailable, nano, nano_up, units
 from spangate.policies.windows import SECOND, InFlight, window
@@ -202,6 +203,10 @@ async def test_a_hold_has_one_home_and_one_counter_of_a_name(backend: Backend, o
     async with backend.ledger() as ledger:
         with pytest.raises(ValueError, match=r"one home|two counters"):
             await ledger.hold(fresh()).reserve([asked, *others])
+        for full in ("refuse", "skip"):
+            too_much = replace(asked, amount=2 * asked.limit, full=full)
+            with pytest.raises(ValueError, match=r"one home|two counters"):
+                await ledger.hold(fresh()).reserve([too_much, *others])
         hold = await reserved(ledger, asked)
         with pytest.raises(ValueError, match=r"one home|two counters"):
             await hold.extend(others)
