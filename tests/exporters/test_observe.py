@@ -22,13 +22,23 @@ USAGE = Usage(7, 2)
 OPENED, PIECE, CLOSED = Opened(model="m-1", request_id="r1"), Delta(b"data: {}\n\n"), Closed(USAGE, "stop")
 
 
+class Meter:
+    """One that only listens: what it was told of attempts."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Target | None, Usage | None, bool]] = []
+
+    def after(self, call: Call, billed: Usage | None, *, cut: bool) -> None:
+        self.told.append((call.target, billed, cut))
+
+
 def call() -> Call:
     return Call(op="chat", model="m", body=Body.of({}), target=Target("up", "m-big"))
 
 
 async def observed(*events: Event | BaseException, take: int = 99, counting: Counting | None = None, charged: bool = False) -> Call:
     """A call through both layers; the outside takes so many events. `charged`: a budget concerns it."""
-    asked = replace(call(), meter=object()) if charged else call()
+    asked = replace(call(), meter=Meter()) if charged else call()
 
     async def answer(call: Call) -> AsyncIterator[Event]:
         for event in events:
@@ -54,6 +64,25 @@ async def test_a_good_answer() -> None:
     assert (attempt.number, attempt.outcome, attempt.status, attempt.usage) == (1, "success", 200, USAGE)
     assert (attempt.upstream_request_id, attempt.error_type) == ("r1", "")
     assert seen.outcome is None  # whoever answers ends it
+
+
+@pytest.mark.parametrize(
+    ("events", "take", "cut"),
+    [
+        ((OPENED, PIECE, CLOSED), 99, False),
+        ((OPENED, PIECE, Closed(USAGE, "length")), 99, True),
+        ((OPENED, PIECE, UpstreamIncomplete("no")), 99, False),
+        ((UpstreamError("no", status=503),), 99, False),
+        ((OPENED, asyncio.CancelledError("late")), 99, False),
+        ((OPENED, PIECE, CLOSED), 1, False),
+    ],
+    ids=["whole", "at its cap", "broken off", "refused", "cancelled", "left"],
+)
+async def test_a_meter_hears_of_each_attempt_once(events: tuple[Event | BaseException, ...], take: int, cut: bool) -> None:
+    asked = await observed(*events, take=take, charged=True)
+    (attempt,) = asked.seen.attempts
+    assert asked.meter.told == [(Target("up", "m-big"), attempt.billed, cut)]
+    assert attempt.billed is not None
 
 
 @pytest.mark.parametrize(
