@@ -219,11 +219,4 @@ def _telling(opened: Opened, charge: Charge, headers: dict[str, str], books: Boo
 
 def _limits(charge: Charge, books: Books) -> dict[str, str]:
     """What is left of rate limits, after this call's part."""
-    if not charge.sheet.limits:
-        return {}
-    told = [
-        (entry.bound, entry.standing)
-        for entry in charge.entries or charge.aside
-        if entry.bound.header is not None and entry.standing is not None and not entry.bound.shadow
-    ]
-    return limit_headers(told, books.clock.wall())
+    return limit_headers(charge.limits, books.clock.wall()) if charge.limits else {}

@@ -98,7 +98,8 @@ class Place:
 class Bound(msgspec.Struct, kw_only=True, eq=False):
     """One limit of a rule. `name` is the rule's, `origin` the list it stands in, `rule` the place in the file, or the name where there is
     none. `grace` is what may be had above the limit, `whole` both; `shadow`: it counts on a counter of its own, and stops nobody.
-    `capping`: the answers of calls are capped at what is held for them; `by_tokens`: tokens matter to it; `by_caller`: who calls says all
+    `capping`: the answers of calls are capped at what is held for them; `by_tokens`: tokens matter to it; `settles`: what was used is known
+    at a call's end, and else when it is admitted; `by_caller`: who calls says all
     about whether and where a call counts."""
 
     kind: Kind
@@ -130,6 +131,7 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
     places: dict[tuple[str, str], Place] = {}
     header: LimitHeader | None = None
     by_tokens: bool = False
+    settles: bool = False
     by_caller: bool = False
 
     def __post_init__(self) -> None:
@@ -146,6 +148,7 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
         alone = self.models == ("*",) and self.applies is None
         self.by_caller = alone and self.per in ("organisation", "team", "key", "user")
         self.by_tokens = self.weights is not None or self.unit == "usd"
+        self.settles = self.by_tokens or self.kind == "budget"
         if self.kind == "rate_limit" and self.unit in ("requests", "tokens") and isinstance(self.window, Rolling):
             name = f'"{self.name}.{self.unit}"'
             policy = f"{name};q={self.limit // NANO};w={-(-self.window.length // SECOND)}"
@@ -199,6 +202,8 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
         """What an attempt has used."""
         if (weights := self.weights) is not None:
             input, cached, cache_write, output, reasoning = weights
+            if not (usage.cached or usage.cache_write or usage.reasoning):
+                return input * usage.input + output * usage.output
             return (
                 input * (usage.input - usage.cached - usage.cache_write)
                 + cached * usage.cached

@@ -60,10 +60,10 @@ def books_of(ledger: Ledger, **more: Any) -> Books:
 
 
 class Charge(msgspec.Struct, eq=False):
-    """`call.meter`. `entries` are what the call holds, `output` how many tokens of output that are, of all choices together; `over`: it was
-    let in where there was no room. `sent` is how many attempts were let go, `made` whether any came about; `beside` what the attempt under
-    way holds on its provider's counters. Of a call that was let go while the counters
-    couldn't be reached, `aside` is counted by this gateway alone (`local`), and `owed` told to them later."""
+    """`call.meter`. `entries` are what the call holds that is settled at its end, `limits` those of which headers tell, `output` how many
+    tokens of output are held, of all choices together; `over`: it was let in where there was no room. `sent` is how many attempts were let
+    go, `made` whether any came about; `beside` what the attempt under way holds on its provider's counters. Of a call that was let go while
+    the counters couldn't be reached, `aside` is counted by this gateway alone (`local`), and `owed` told to them later."""
 
     books: Books
     seen: Seen
@@ -73,6 +73,7 @@ class Charge(msgspec.Struct, eq=False):
     reserved_at: float
     in_dollars: bool = True
     entries: Sequence[Entry] = ()
+    limits: Sequence[tuple[Bound, Standing]] = ()
     beside: Sequence[Entry] = ()
     aside: Sequence[Entry] = ()
     owed: Sequence[Entry] = ()
@@ -95,29 +96,31 @@ class Charge(msgspec.Struct, eq=False):
     def held_for(self, need: Need, answer: Answer, claims: Sequence[Claim], target: Target | None) -> None:
         """It is reserved: each entry holds what was claimed, without what was left out. What shadow rules had no room for is held by
         nobody."""
-        entries, left_out, shared = [], answer.left_out, self.books.crossings.shared
+        entries, limits, left_out, shared = [], [], answer.left_out, self.books.crossings.shared
         for (bound, place), claim, standing in zip(self.sheet.places, claims, answer.standings, strict=True):
             if bound.kind == "budget":
                 place.room = standing.remaining
+            elif bound.header is not None and not bound.shadow:
+                limits.append((bound, standing))
             if standing.over:
                 if bound.shadow:
                     self.notes.add(f"{bound.kind}.refused", **line(bound, standing))
                     continue
                 self.over = True
+            if not bound.settles:
+                continue
             entries.append(Entry(bound, place, claim.without(left_out) if left_out else claim.amount, 0, standing))
             if shared and bound.thresholds is not None:  # what others have used: asked about now, it is noted in time
                 look(self.books, bound, standing, self.notes, used=standing.used)
-        self.entries, self.need, self.output, self.target = entries, need, need.output, target
+        self.entries, self.limits, self.need, self.output, self.target = entries, limits, need, need.output, target
 
     async def look_again(self) -> None:
         """How the limits stand by now, for headers: an answer may begin long after its call was admitted. No answer waits for a server to
         say so."""
-        limits = [entry for entry in self.entries if entry.bound.header is not None]
-        if not limits or not isinstance(self.books.ledger, MemoryLedger):
+        if not self.limits or not isinstance(self.books.ledger, MemoryLedger):
             return
-        found = await self.books.ledger.read([entry.bound.claim(entry.place.counter, 0) for entry in limits])
-        for entry, standing in zip(limits, found, strict=True):
-            entry.standing = standing
+        found = await self.books.ledger.read([bound.claim(standing.counter, 0) for bound, standing in self.limits])
+        self.limits = [(bound, standing) for (bound, _), standing in zip(self.limits, found, strict=True)]
 
     # ---- the meter's part
 
@@ -267,8 +270,7 @@ class Charge(msgspec.Struct, eq=False):
         for entry in self.entries:
             if entry.bound.kind == "budget" and entry.standing is not None:
                 self.tell(entry, entry.standing)
-                if (unused := entry.held - entry.used) != 0:
-                    entry.place.back(unused, entry.bound.limit)
+                entry.place.back(entry.held - entry.used, entry.bound.limit)
 
     def _actual(self, entries: Sequence[Entry]) -> dict[str, int]:
         """What to settle by a counter's name. Requests were used if any was sent, and of a limit in any case."""
@@ -277,9 +279,8 @@ class Charge(msgspec.Struct, eq=False):
             bound = entry.bound
             if bound.by_tokens:
                 found[bound.counter_name] = entry.used
-            elif bound.kind == "budget":
-                entry.used = NANO if self.made else 0
-                found[bound.counter_name] = entry.used
+            elif bound.settles:
+                found[bound.counter_name] = entry.used = NANO if self.made else 0
         return found
 
     def tell(self, entry: Entry, standing: Standing) -> None:

@@ -25,16 +25,15 @@ class Entry(msgspec.Struct, eq=False, gc=False):
 class Sheet:
     """The bounds that concern a call, with the counter of each, and what follows from these alone: worked out once for all calls of one
     caller. `claims` are what all calls ask alike, with a gap for each that goes `by_tokens`, of which the place in that list is told too.
-    `capping` are those by which answers are capped, `waits` seconds of patience by a counter's name; `limits`: some are to be told."""
+    `capping` are those by which answers are capped, `waits` seconds of patience by a counter's name."""
 
-    __slots__ = ("by_tokens", "capping", "claims", "limits", "places", "waits")
+    __slots__ = ("by_tokens", "capping", "claims", "places", "waits")
 
     def __init__(self, places: Sequence[tuple[Bound, Place]]) -> None:
         self.places = places
         self.claims = [place.claim or bound.claim(place.counter, 0) for bound, place in places]
         self.by_tokens = [(at, bound, place) for at, (bound, place) in enumerate(places) if bound.by_tokens]
         self.capping = [(bound, place) for bound, place in places if bound.by_tokens and bound.capping]
-        self.limits = any(bound.header is not None and not bound.shadow for bound, _ in places)
         self.waits = {bound.counter_name: bound.wait for bound, _ in places if bound.wait}
 
     def bound_of(self, standing: Standing) -> Bound:

@@ -160,6 +160,7 @@ class Reserving:
                 raise self._refusal(answer, sheet)
             for entry, standing in zip(local, answer.standings, strict=True):
                 entry.standing = standing
+            charge.limits = [(entry.bound, each) for entry, each in zip(local, answer.standings, strict=True) if not entry.bound.shadow]
         charge.aside, charge.owed = local, owed
         if not owed:
             charge.hold.release()

@@ -17,6 +17,7 @@ import msgspec
 from ..windows import SECOND, SLOTS, Calendar, InFlight, Rolling, Span, Window
 
 LATE = 7200 * SECOND  # after its end a window of the calendar is kept for a clock that is put back
+EVER = 2**63
 LOOKED_AT = 8  # counters among which the one to be forgotten is chosen
 
 
@@ -62,14 +63,15 @@ class Cell:
 
 
 class Counter:
-    """One scope of a group. `level` is as of the last look, `limit` the last that it was asked with."""
+    """One scope of a group. `level` is as of the last look, `limit` the last that it was asked with; `gone`: it was forgotten."""
 
-    __slots__ = ("group", "level", "limit")
+    __slots__ = ("gone", "group", "level", "limit")
 
     def __init__(self, group: Group, level: Cell) -> None:
         self.group = group
         self.level = level
         self.limit = 0
+        self.gone = False
 
     def cell(self, now: Now) -> Cell:
         """The one to charge; this is a look too."""
@@ -115,16 +117,20 @@ class Counter:
 class Fixed(Counter):
     """In windows of the calendar. The group knows which one it is now."""
 
-    __slots__ = ("before", "before_span", "span")
+    __slots__ = ("_since", "_until", "before", "before_span", "span")
 
     def __init__(self, group: Group, now: Now, used: int) -> None:
         super().__init__(group, Cell(used=used))
         self.span = group.span(now)
+        self._since = self._until = 0
         self.before_span: Span | None = None
         self.before = self.level
 
     def cell(self, now: Now) -> Cell:
+        if self._since <= now.wall < self._until:
+            return self.level
         span = self.group.span(now)
+        self._since, self._until = span.start, EVER if span.end is None else span.end
         if span is not self.span and span != self.span:
             back = span == self.before_span
             self.before_span, self.span = self.span, span
@@ -322,6 +328,7 @@ class Group:
         for _ in range(min(2, len(self.counters))):
             scope, counter = self.counters.popitem(last=False)
             if counter.past(now):
+                counter.gone = True
                 self.size -= counter.cells
             else:
                 self.counters[scope] = counter
@@ -342,6 +349,7 @@ class Group:
                 self.counters[scope] = counter
 
     def _forget(self, counter: Counter, weight: int, now: Now) -> None:
+        counter.gone = True
         self.size -= counter.cells
         if not weight:
             return

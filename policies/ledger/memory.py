@@ -20,6 +20,7 @@ from .cells import Cell, Group, Now, Sliding
 from .ledger import Answer, Claim, Counter, Spent, Standing, Watch, check
 
 MOST_CELLS = 200_000  # of a group: 50 MB at the worst
+MOST_KNOWN = 1024  # counters that are found at once
 NOTHING = Cell()
 
 
@@ -41,6 +42,7 @@ class MemoryLedger:
         self.journaled = journal is not None
         self._most = most_cells
         self._groups: dict[tuple[str, str, str], Group] = {}
+        self.known: dict[Counter, cells.Counter] = {}  # those met lately, by heart: most are met again
         self._open: dict[tuple[str, str], MemoryHold] = {}
         self.watch: Watch | None = None
         self.problem = ""
@@ -117,7 +119,11 @@ class MemoryLedger:
         group = self._groups.get((named.home, named.name, window.text))
         if group is None:
             group = self._groups[named.home, named.name, window.text] = Group(window, self._most)
-        return group.counters.get(named.scope) or group.counter(named.scope, now)
+        found = group.counters.get(named.scope) or group.counter(named.scope, now)
+        if len(self.known) >= min(MOST_KNOWN, self._most):
+            self.known.clear()
+        self.known[named] = found
+        return found
 
     def begin(self, hold: MemoryHold) -> None:
         """
@@ -225,7 +231,7 @@ class MemoryHold:
 
     def _take(self, claims: Sequence[Claim]) -> Answer:
         """Each claim in turn, on top of those before it; given back where one refuses."""
-        ledger, parts = self._ledger, self._parts
+        ledger, parts, known = self._ledger, self._parts, self._ledger.known
         now = ledger.now()
         standings: list[Standing] = []
         refused: list[int] = []
@@ -233,7 +239,9 @@ class MemoryHold:
         for claim in claims:
             named, limit, amount = claim.counter, claim.limit, claim.amount
             part = parts.get(named.name)
-            counter = ledger.counter(named, now)
+            counter = known.get(named)
+            if counter is None or counter.gone:
+                counter = ledger.counter(named, now)
             counter.limit = limit
             if part is None:
                 cell = counter.hold(amount, now)

@@ -28,18 +28,9 @@ def test_what_follows_from_the_bounds_of_a_caller() -> None:
     assert [at for at, *_ in found.by_tokens] == [2, 3]
     assert [bound.name for bound, _ in found.capping] == ["b"]
     assert set(found.waits.values()) == {3.0}
-    assert found.limits
     assert [claim.amount for claim in found.claims] == [NANO, NANO, 0, 0]
     for (_, place), claim in zip(found.places, found.claims, strict=True):
         assert claim.counter == place.counter
-
-
-def test_limits_that_nobody_is_told_of() -> None:
-    [bound] = RateLimit.model_validate({"requests": "5/min"}).bounds("list")
-    bound.shadow = True
-    assert not Sheet([(bound, bound.place_of("acme", "search"))]).limits
-    assert not sheet(budget()).limits
-    assert not sheet(RateLimit.model_validate({"concurrent": 5})).limits
 
 
 def test_whose_counter_it_is() -> None:
