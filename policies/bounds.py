@@ -78,21 +78,25 @@ class LimitHeader(NamedTuple):
 
 
 class Place:
-    """A counter of a bound, and what is known to be left on it: as much as there was when somebody looked last. `claim`: what every call
-    asks of it, where that is the same for all. `beyond`: more was used than its limit. `told`: what notes say of it."""
+    """A counter of a bound, and what is known of it: how it stood when somebody looked last, and how much less than they held was used by
+    calls that have ended since: `back`, or who comes after a large hold would take the counter for full. `claim`: what every call asks of
+    it, where that is the same for all. `beyond`: more was used than its limit. `told`: what notes say of it."""
 
-    __slots__ = ("beyond", "claim", "counter", "room", "told")
+    __slots__ = ("back", "beyond", "claim", "counter", "standing", "told")
 
-    def __init__(self, counter: Counter, room: int, told: dict[str, Any], claim: Claim | None) -> None:
+    def __init__(self, counter: Counter, limit: int, told: dict[str, Any], claim: Claim | None) -> None:
         self.counter = counter
         self.claim = claim
         self.told = told
-        self.room = room
+        self.standing = Standing(counter, limit, 0, 0)
+        self.back = 0
         self.beyond = False
 
-    def back(self, amount: int, limit: int) -> None:
-        """A call has ended: so much less than it held was used. Else who comes after a large hold would take the counter for full."""
-        self.room = max(0, min(self.room + amount, limit))
+    @property
+    def room(self) -> int:
+        """What should be left on it."""
+        standing = self.standing
+        return max(0, min(standing.limit - standing.used - standing.reserved + self.back, standing.limit))
 
 
 class Bound(msgspec.Struct, kw_only=True, eq=False):

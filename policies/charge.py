@@ -19,7 +19,7 @@ from ..call.notes import Notes
 from ..call.seen import Seen
 from .bounds import SHADOW, Bound, Need, Price, Pricing, plain
 from .content import look_at
-from .entries import Entry, Settled, Sheet, line
+from .entries import Entry, Sheet, line
 from .ledger.ledger import NANO, Answer, Claim, Hold, Ledger, Standing, StateUnavailable
 from .ledger.memory import MemoryLedger
 from .ledger.waiting import Waiting
@@ -96,23 +96,37 @@ class Charge(msgspec.Struct, eq=False):
     def held_for(self, need: Need, answer: Answer, claims: Sequence[Claim], target: Target | None) -> None:
         """It is reserved: each entry holds what was claimed, without what was left out. What shadow rules had no room for is held by
         nobody."""
-        entries, limits, left_out, shared = [], [], answer.left_out, self.books.crossings.shared
-        for (bound, place), claim, standing in zip(self.sheet.places, claims, answer.standings, strict=True):
-            if bound.kind == "budget":
-                place.room = standing.remaining
-            elif bound.header is not None and not bound.shadow:
-                limits.append((bound, standing))
-            if standing.over:
-                if bound.shadow:
-                    self.notes.add(f"{bound.kind}.refused", **line(bound, standing))
-                    continue
-                self.over = True
-            if not bound.settles:
+        sheet, standings, left_out = self.sheet, answer.standings, answer.left_out
+        if answer.over:
+            self._went_over(standings)
+        entries = []
+        for at, bound, place in sheet.settling:
+            standing = place.standing = standings[at]
+            place.back = 0
+            if bound.shadow and standing.over:
                 continue
+            claim = claims[at]
             entries.append(Entry(bound, place, claim.without(left_out) if left_out else claim.amount, 0, standing))
-            if shared and bound.thresholds is not None:  # what others have used: asked about now, it is noted in time
+        if self.books.crossings.shared:
+            self._look_ahead(entries)
+        if sheet.limits:
+            self.limits = [(bound, standings[at]) for at, bound in sheet.limits]
+        self.entries, self.need, self.output, self.target = entries, need, need.output, target
+
+    def _went_over(self, standings: Sequence[Standing]) -> None:
+        """Some claim was let in where there was no room, or would have been refused if its rule were in force."""
+        for (bound, _), standing in zip(self.sheet.places, standings, strict=True):
+            if standing.over and bound.shadow:
+                self.notes.add(f"{bound.kind}.refused", **line(bound, standing))
+            elif standing.over:
+                self.over = True
+
+    def _look_ahead(self, entries: Sequence[Entry]) -> None:
+        """What others have used may have reached a threshold: asked about now, it is noted in time."""
+        for entry in entries:
+            bound, standing = entry.bound, entry.standing
+            if bound.thresholds is not None and standing is not None:
                 look(self.books, bound, standing, self.notes, used=standing.used)
-        self.entries, self.limits, self.need, self.output, self.target = entries, limits, need, need.output, target
 
     async def look_again(self) -> None:
         """How the limits stand by now, for headers: an answer may begin long after its call was admitted. No answer waits for a server to
@@ -268,9 +282,9 @@ class Charge(msgspec.Struct, eq=False):
         if self.local is not None:
             self.local.settle(self._actual(self.aside))
         for entry in self.entries:
-            if entry.bound.kind == "budget" and entry.standing is not None:
-                self.tell(entry, entry.standing)
-                entry.place.back(entry.held - entry.used, entry.bound.limit)
+            entry.place.back += entry.held - entry.used
+            if entry.bound.kind == "budget":
+                self.tell(entry)
 
     def _actual(self, entries: Sequence[Entry]) -> dict[str, int]:
         """What to settle by a counter's name. Requests were used if any was sent, and of a limit in any case."""
@@ -283,13 +297,16 @@ class Charge(msgspec.Struct, eq=False):
                 found[bound.counter_name] = entry.used = NANO if self.made else 0
         return found
 
-    def tell(self, entry: Entry, standing: Standing) -> None:
+    def tell(self, entry: Entry) -> None:
         """Note the ledger's line of a call, and look whether it reached a threshold."""
-        bound, used = entry.bound, entry.used
-        overshoot = self._overshoot(entry) if used > entry.held or entry.place.beyond else 0
-        self.notes.append(Settled(entry.place, standing, entry.held, used, self.estimated, overshoot))
-        if bound.thresholds is not None:
-            look(self.books, bound, standing, self.notes, used=standing.used + used)
+        if entry.used > entry.held or entry.place.beyond:
+            entry.overshoot = self._overshoot(entry)
+        if self.estimated:
+            entry.estimated = True
+        self.notes.append(entry)
+        bound, standing = entry.bound, entry.standing
+        if bound.thresholds is not None and standing is not None:
+            look(self.books, bound, standing, self.notes, used=standing.used + entry.used)
 
     def _overshoot(self, entry: Entry) -> int:
         """How much further beyond its limit the counter went with this call. As long as nobody uses more than they hold, none goes beyond

@@ -151,8 +151,9 @@ def _is_plain(body: Body) -> bool:
         return False
     if b"\\u00" in raw and any(escape in raw for escape in _HIDING):
         return False
-    numbered = [name for name in _NUMBERED if name in fields]
-    return not (numbered and any(_NUMBERS.match(bytes(fields[name])) for name in numbered))
+    if fields.keys().isdisjoint(_NUMBERED):
+        return True
+    return not any(_NUMBERS.match(bytes(fields[name])) for name in _NUMBERED if name in fields)
 
 
 def _ended(looking: Generator[None, None, Content]) -> Content:

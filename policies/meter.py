@@ -117,7 +117,7 @@ class OfProvider:
             self._local.settle(self._counted(self._aside, usage, price))
         for entry in self.entries:
             if entry.bound.kind == "budget" and entry.standing is not None and not (entry.bound.shadow and entry.standing.over):
-                charge.tell(entry, entry.standing)
+                charge.tell(entry)
 
     def _counted(self, entries: Sequence[Entry], usage: Usage | None, price: Price | None) -> dict[str, int]:
         """What to settle by a counter's name; of requests it is what was held."""

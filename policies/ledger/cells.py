@@ -139,6 +139,12 @@ class Fixed(Counter):
 
     look = cell
 
+    def hold(self, amount: int, now: Now) -> Cell:
+        cell = self.level if self._since <= now.wall < self._until else self.cell(now)
+        cell.reserved += amount
+        cell.holders += 1
+        return cell
+
     def spent(self, at: int, amount: int, now: Now) -> None:
         level = self.look(now)
         if self.span.holds(at):

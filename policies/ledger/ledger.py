@@ -111,11 +111,12 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """What came of asking: how each claim's counter stands, in their order, and those that refused (then nothing was reserved).
-    `left_out`: so many steps less than was asked for are held."""
+    `left_out`: so many steps less than was asked for are held; `over`: one of these stands over its limit."""
 
     standings: tuple[Standing, ...]
     refused: tuple[Standing, ...] = ()
     left_out: int = 0
+    over: bool = False
 
     @property
     def admitted(self) -> bool:

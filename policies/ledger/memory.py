@@ -201,20 +201,22 @@ class MemoryHold:
         return answer
 
     def release(self) -> None:
-        self.settle(None)
+        self.settle(dict.fromkeys(self._parts, 0))
 
-    def settle(self, actual: Mapping[str, int] | None) -> None:
+    def settle(self, actual: Mapping[str, int]) -> None:
         held, self._state = self._state == "held", "settled"
         if not held:
             return
         ledger, spent = self._ledger, []
         for name, part in self._parts.items():
-            cell, used = part.cell, 0
+            cell, amount = part.cell, part.amount
             if cell.keeps:
-                used = actual.get(name, part.amount) if actual is not None else 0
+                used = actual.get(name, amount)
                 if ledger.journaled:
                     spent.append(Spent(part.counter, part.at, used))
-            cell.settle(part.amount, used, part.claims)
+                cell.settle(amount, used, part.claims)
+            else:
+                cell.settle(amount, 0, part.claims)
         ledger.ended(self, self._parts.values(), tuple(spent))
 
     def _lowered(self, claims: Sequence[Claim], spare: int, refusal: Answer) -> Answer:
@@ -236,6 +238,7 @@ class MemoryHold:
         standings: list[Standing] = []
         refused: list[int] = []
         skipped: list[int] = []
+        any_over = False
         for claim in claims:
             named, limit, amount = claim.counter, claim.limit, claim.amount
             part = parts.get(named.name)
@@ -252,12 +255,13 @@ class MemoryHold:
                 level = counter.look(now) if isinstance(counter, Sliding) else cell
                 excess = level.used + level.reserved + amount - limit
                 cell.hold(amount)
-            over = excess > 0 or limit <= 0
-            if over and (excess > claim.grace or limit <= 0) and claim.full != "count":
-                cell.settle(amount, 0, 1)
-                (skipped if claim.full == "skip" else refused).append(len(standings))
-                standings.append(standing(claim, counter, level, now))
-                continue
+            if over := excess > 0 or limit <= 0:
+                any_over = True
+                if (excess > claim.grace or limit <= 0) and claim.full != "count":
+                    cell.settle(amount, 0, 1)
+                    (skipped if claim.full == "skip" else refused).append(len(standings))
+                    standings.append(standing(claim, counter, level, now))
+                    continue
             if part is None:
                 parts[named.name] = Part(named, cell, amount, now.wall)
             else:
@@ -265,10 +269,10 @@ class MemoryHold:
                 part.claims += 1
             standings.append(Standing(named, limit, level.used, level.reserved, over, counter.resets_at(now)))
         if not refused:
-            return Answer(tuple(standings))
+            return Answer(tuple(standings), over=any_over)
         self._undo(claims, {*refused, *skipped})
         standings = list(ledger.standings(claims, now))
-        return Answer(tuple(standings), tuple(standings[number] for number in refused))
+        return Answer(tuple(standings), tuple(standings[number] for number in refused), over=True)
 
     def _undo(self, claims: Sequence[Claim], without: Collection[int]) -> None:
         """Give back what these took, of which some took nothing."""

@@ -166,7 +166,7 @@ class Reply:
     @property
     def answer(self) -> Answer:
         refused = [each for each, place in zip(self.standings, self.places, strict=True) if place == REFUSED]
-        return Answer(self.standings, tuple(refused), self.left_out)
+        return Answer(self.standings, tuple(refused), self.left_out, any(each.over for each in self.standings))
 
 
 class Part:

@@ -100,7 +100,8 @@ class Waiting:
     async def _refusal(self, place: Place, claims: Sequence[Claim]) -> Answer:
         """For one who never had a turn: those that they stood in line for said no."""
         standings = await self._ledger.read(claims)
-        return Answer(standings, tuple(each for each in standings if each.counter in place.counters))
+        refused = tuple(each for each in standings if each.counter in place.counters)
+        return Answer(standings, refused, over=any(each.over for each in standings))
 
 
 class Place:

@@ -12,7 +12,7 @@ from spangate.call.call import Call, Caller, Labels, Target
 from spangate.call.events import Usage
 from spangate.policies.bounds import Bound, Need, dearest, plain, scope_of
 from spangate.policies.budget import Budget
-from spangate.policies.ledger.ledger import NANO
+from spangate.policies.ledger.ledger import NANO, Standing
 
 from admitting import call
 
@@ -143,3 +143,17 @@ def test_amounts_as_people_read_them() -> None:
     assert [plain(5 * NANO), plain(NANO // 4), plain(0)] == [5, 0.25, 0]
     assert dearest(lambda *tokens: sum(tokens), 2, 3) == 2 + 3 + 2 + 3
     assert Call.__struct_fields__[0] == "op"
+
+
+def test_what_is_known_to_be_left() -> None:
+    place = bound().place(call())
+    assert place is not None
+    assert place.room == 1000 * NANO, "nobody has looked yet"
+    place.standing = Standing(place.counter, 1000 * NANO, 300 * NANO, 500 * NANO)
+    assert place.room == 200 * NANO
+    place.back += 400 * NANO
+    assert place.room == 600 * NANO, "a call that held 500 has used 100"
+    place.back += 5000 * NANO
+    assert place.room == 1000 * NANO, "all of it, where another window has begun since"
+    place.standing, place.back = Standing(place.counter, 1000 * NANO, 1200 * NANO, 0), 0
+    assert place.room == 0
