@@ -30,7 +30,9 @@ from verdict import Admission, Run, admission_lines, lines, memory_lines
 PROXIES = ("direct", "nginx", "spangate", "everything")
 ADMITTING = ("spangate", "budgets", "shared")
 ADMITTED = tuple(case for case in CASES if case.name in {"one", "steady16"})
-ROUNDS, SECONDS = 21, 0.5  # for budgets and limits: what they add is little, so the turns are short and many
+LIVES, ROUNDS, SECONDS = 5, 5, 0.5
+"""For budgets and limits. What they add is little, so the turns are short and many; and as little as that one process has over another by
+where its memory happens to lie, so each gateway is started afresh some times."""
 MAX_BODIES = 100 * MIB
 
 
@@ -96,11 +98,13 @@ class Bench:
         sample = measure(self.driver, self.folder, proxy, case, seconds, turn=turn, cpu=self.other_cpu)
         return replace(sample, pace=pace(self.proxy_cpu))
 
-    def admission(self, count: int = ROUNDS, seconds: float = SECONDS) -> Admission:
-        """The gateway without budgets and limits, with them, and with them on a Valkey, in turns."""
-        tell("budgets and limits")
-        run = Run(self.rounds(ADMITTING, ADMITTED, count, seconds))
-        return Admission(run, self.trips(), self.trips(of_provider=True))
+    def admission(self, lives: int = LIVES, count: int = ROUNDS, seconds: float = SECONDS) -> Admission:
+        """The gateway without budgets and limits, with them, and with them on a Valkey, in turns, in so many lives of each."""
+        samples = []
+        for life in range(1, lives + 1):
+            tell(f"budgets and limits, {life} of {lives}")
+            samples += self.rounds(ADMITTING, ADMITTED, count, seconds)
+        return Admission(Run(samples), self.trips(), self.trips(of_provider=True))
 
     def trips(self, *, of_provider: bool = False) -> Trips:
         with ExitStack() as ends:

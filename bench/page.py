@@ -35,7 +35,8 @@ this page and with nothing else.
 - spangate runs with one worker: a team, a virtual key, one model with one target, the line a call on. "spangate" is the gateway
   alone; "everything" tells all there is to tell: two exported spans a call, metrics, a row in DuckDB. What it tells in the background
   is waited for and counted. "budgets" is the gateway alone with three budgets and two limits in memory, "shared" with the same on a
-  Valkey, which shares the second CPU. nginx runs with one worker, connections to the server kept open, no buffering of answers, no log.
+  Valkey, which shares the second CPU; these are started afresh five times, since one process has some microseconds over another by where
+  its memory happens to lie. nginx runs with one worker, connections to the server kept open, no buffering of answers, no log.
 - {pinning}
 - All are measured in turn, round after round, and a figure is the median of the rounds. The first pass over all cases warms up and
   is not counted.

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 from ..call.call import Call, Target
 from ..call.events import Usage
 from ..call.rules import fits_glob
-from .ledger.ledger import MOST, NANO, Claim, Counter, Standing
+from .ledger.ledger import MOST, NANO, Claim, Counter, Full, Standing
 from .terms import Applies, Terms
 from .windows import SECOND, Rolling, Window
 
@@ -195,12 +195,19 @@ class Bound(msgspec.Struct, kw_only=True, eq=False):
             return 0 if need.price is None else dearest(need.price, need.input, need.output)
         return NANO
 
-    def step(self, need: Need, n: int, spare: int) -> int:
-        """By how much less is claimed with each token of output of `n` choices less, of which `spare` may be left out. A price is rounded:
-        no less is held than the answer costs."""
+    def asked(self, counter: Counter, need: Need, n: int, spare: int) -> Claim:
+        """What is claimed for a call of whose `n` choices `spare` tokens each may be left out: they are where this is lowered, or another
+        claim of the call. A price is rounded: no less is held than the answer costs."""
+        step = 0
         if self.weights is not None:
-            return n * self.most[1]
-        return max(0, self.amount(need) - self.amount(need._replace(output=need.output - spare * n))) // spare
+            into, out = self.most
+            amount, step = need.input * into + need.output * out, n * out if spare else 0
+        else:
+            amount = self.amount(need)
+            if spare:
+                step = max(0, amount - self.amount(need._replace(output=need.output - spare * n))) // spare
+        full: Full = "lower" if spare and self.lowers and amount <= self.whole else self.full
+        return Claim(counter, min(amount, MOST), self.limit, self.grace, full, step)
 
     def used(self, usage: Usage, price: Price | None) -> int:
         """What an attempt has used."""

@@ -8,7 +8,7 @@ from ..call.call import Call, Target
 from .bounds import SHADOW, Need
 from .charge import NO_NEED, Books, Charge, look
 from .entries import Entry, Sheet, line
-from .ledger.ledger import MOST, Answer, Claim, Full, StateUnavailable
+from .ledger.ledger import Answer, Claim, StateUnavailable
 from .refusals import limit_headers, refused, unpriced
 from .without_state import apart
 
@@ -87,16 +87,11 @@ class Reserving:
         spare = max(0, need.output - least) // n
         claims = sheet.claims.copy()
         for at, bound, place in sheet.by_tokens:
-            amount, step = bound.amount(need), 0
-            full: Full = bound.full
-            if spare:
-                if bound.lowers:
-                    if amount <= bound.whole:
-                        full = "lower"
-                    elif least <= (fit := bound.fits(need, bound.whole) // n * n) < need.output:  # as much as all of it would do for
-                        return self._claims(sheet, need._replace(output=fit), least, n)
-                step = bound.step(need, n, spare)
-            claims[at] = Claim(place.counter, min(amount, MOST), bound.limit, bound.grace, full, step)
+            claim = claims[at] = bound.asked(place.counter, need, n, spare)
+            if spare and bound.lowers and claim.full != "lower":  # as much as all of it would do for
+                fit = bound.fits(need, bound.whole) // n * n
+                if least <= fit < need.output:
+                    return self._claims(sheet, need._replace(output=fit), least, n)
         return claims, need, spare
 
     def _check_kept(self, sheet: Sheet) -> None:

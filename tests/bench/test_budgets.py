@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import counters
 import processes
-from cases import CASES, Sample
+from cases import Sample
 from counters import control, start_valkey
 from pace import PACE, pace
 from page import Machine, Outcome, page
@@ -160,16 +160,15 @@ def test_who_never_settles_is_told(valkey: int) -> None:
 
 
 @pytest.mark.compiler
-def test_a_call_asks_once_and_once_more_for_its_provider(bench: Bench) -> None:
-    assert bench.trips() == Trips(40, 1, 0)
-    assert bench.trips(of_provider=True) == Trips(40, 2, 0)
-
-
-@pytest.mark.compiler
-def test_all_three_gateways_are_asked_in_turn(bench: Bench) -> None:
-    samples = bench.rounds(ADMITTING, [case for case in CASES if case.name == ONE], 1, 0.2)
-    assert [sample.proxy for sample in samples] == list(ADMITTING)
+def test_all_three_gateways_are_asked_in_turn_in_two_lives(bench: Bench) -> None:
+    """A call asks a Valkey once, and once more for its provider."""
+    seen = bench.admission(lives=2, count=1, seconds=0.1)
+    assert (seen.trips, seen.of_provider) == AS_PROMISED
+    samples = seen.run.samples
+    assert [sample.proxy for sample in samples] == [each for _ in range(2) for proxy in ADMITTING for each in [proxy] * 2]
     assert all(sample.failed == 0 and sample.answered > 0 and sample.pace > 0 for sample in samples)
+    assert len(seen.run.of("budgets", STEADY)) == len(seen.run.of("spangate", STEADY)) == 2
+    assert not math.isnan(seen.microseconds)
 
 
 @contextmanager

@@ -179,6 +179,7 @@ class Gateways:
         await until(in_the_middle, 30)
         self.processes[0].send(signal.SIGKILL)
         await asyncio.to_thread(self.processes[0].end)
+        assert len(self.holders()) == 2, "the dead one holds something, as the other does"
         self.provider.killed.set()
         statuses: dict[int, int] = defaultdict(int)
         for which, task in tasks:
@@ -202,8 +203,9 @@ class Gateways:
         """The gateways that hold anything."""
         return {key.rpartition(":")[2] for key in self.server.everything("spangate:*:holds:*")}
 
-    async def settled(self) -> int:
-        """Wait until what the dead one held is counted as used, within its lease; how many counters that concerned."""
+    async def settled(self) -> None:
+        """Wait until what the dead one held is counted as used, within its lease. On a busy machine that may be over before the other one
+        has settled all of its own; else each counter is looked at before and after."""
 
         async def idle() -> bool:  # the other one has settled all of its own
             return len(self.holders()) <= 1
@@ -214,16 +216,13 @@ class Gateways:
         while sum([each.reserved for one in self.rounds for each in await self.ledger.every(one.organisation)]):
             assert self.time() < ends + 1000 * LATE, "the lease is over"
             await asyncio.sleep(0.02)
-        concerned = 0
         for organisation, counters in before.items():
             for key, (used, reserved) in counters.items():
                 if " concurrent " in key:
                     assert not self.server.say("EXISTS", key)
                     continue
                 assert int(self.server.say("HGET", key, "u")) == used + reserved, (organisation, key)
-                concerned += 1
         assert self.holders() == set()
-        return concerned
 
     def lease(self, one: Round, instance: str) -> Any:
         return self.server.say("ZSCORE", f"spangate:{{{one.organisation}}}:leases", instance)
@@ -329,7 +328,7 @@ async def lived(folder: Path, numbers: range) -> None:
         async with two_gateways(folder, server, rounds) as both:
             statuses = await both.played()
             assert statuses[200] > 0
-            assert await both.settled() > 0
+            await both.settled()
             assert sum([await both.checked(each) for each in rounds]) >= len(rounds)
             both.provider.filling = True
             full = await asyncio.gather(*(both.filled(each) for each in rounds))
