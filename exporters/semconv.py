@@ -337,6 +337,7 @@ STATE_UNAVAILABLE: Final = Instrument(
     "spangate.state.unavailable", "gauge", "", "Whether the shared counters, or some of them, can't be used."
 )
 STATE_LOST: Final = _counter("spangate.state.lost", "{request}", "Calls of whose end the shared counters were told too late, or never.")
+CONNECTIONS_REFUSED: Final = _counter("spangate.connections.refused", "{connection}", "Connections shut, as no files were left for them.")
 BUDGET_REFUSALS: Final = _counter("spangate.budget.refusals", "{request}", "Calls refused by a budget.")
 RATE_LIMIT_REFUSALS: Final = _counter("spangate.rate_limit.refusals", "{request}", "Calls refused by a rate limit.")
 RATE_LIMIT_WAIT: Final = _histogram("spangate.rate_limit.wait.duration", "s", SECONDS, "Time that a call waited for a rate limit.")

@@ -95,6 +95,7 @@ class App:
                     estimates=lambda: estimates(self.books),
                     state_unavailable=lambda: bool(self.books.ledger.problem or shared.foreign(self.books.ledger)),
                     state_lost=lambda: shared.lost(self.books.ledger),
+                    refused=lambda: self.server.refused,
                 )
             )
 

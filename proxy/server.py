@@ -28,6 +28,7 @@ from .errors import error_body, status_of
 from .exchange import Exchange
 from .following import Following
 from .http_exchange import LAST, HttpExchange, head_of
+from .listener import Listener, bound
 from .settings import Server as Limits
 
 log = logging.getLogger("spangate.proxy")
@@ -266,12 +267,17 @@ class Server:
         self.endpoints = endpoints
         self._limits = limits
         self._http: _Http | None = None
-        self._listener: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
     @property
     def connections(self) -> int:
         return len(self._http.connections) if self._http else 0
+
+    @property
+    def refused(self) -> int:
+        """How many connections were shut for want of files."""
+        return self._listener.refused if self._listener else 0
 
     async def start(self, host: str, port: int) -> Address:
         """Listen; port 0 takes a free one.
@@ -289,8 +295,7 @@ class Server:
         Raises:
             OSError: it can't be had.
         """
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._begun(), host, port, backlog=1024, start_serving=False)
+        self._listener = Listener(await bound(host, port), self._begun())
         return _address(self._listener.sockets, host)
 
     async def listen(self) -> None:
@@ -300,13 +305,13 @@ class Server:
             OSError: another process, which had bound it at the same time, was quicker.
         """
         assert self._listener is not None
-        await self._listener.start_serving()
+        self._listener.start()
         self._look_around()
 
     async def start_on(self, sock: socket.socket) -> None:
         """Listen on a Unix socket that is bound."""
-        self._listener = await asyncio.get_running_loop().create_unix_server(self._begun(), sock=sock)
-        self._look_around()
+        self._listener = Listener([sock], self._begun())
+        await self.listen()
 
     def _begun(self) -> _Http:
         limits = self._limits

@@ -33,7 +33,8 @@ class Sources:
     `written` or `dropped`. `dropped`: items of telemetry that were lost, by signal and reason. `reload_failed`: the file on disk is not
     the one in use, which was loaded at `loaded`, in Unix time. `budgets`: those of organisations, teams, models and providers.
     `estimates`: tokens by what they are, `input` or `output`, and what they were: `estimated`, `used`, or `beyond` the estimate.
-    `state_unavailable`: the shared counters can't be used, or some of them. `state_lost`: calls of whose end they don't know.
+    `state_unavailable`: the shared counters can't be used, or some of them. `state_lost`: calls of whose end they don't know. `refused`:
+    connections that were shut as no files were left.
     """
 
     streams: Callable[[], Mapping[str, int]] | None = None
@@ -46,6 +47,7 @@ class Sources:
     estimates: Callable[[], Mapping[tuple[str, str], int]] | None = None
     state_unavailable: Callable[[], bool] | None = None
     state_lost: Callable[[], int] | None = None
+    refused: Callable[[], int] | None = None
 
 
 def observe(metrics: Metrics, sources: Sources) -> None:
@@ -66,6 +68,8 @@ def observe(metrics: Metrics, sources: Sources) -> None:
         metrics.observed(semconv.STATE_UNAVAILABLE, lambda: [((), int(unavailable()))])
     if (lost := sources.state_lost) is not None:
         metrics.observed(semconv.STATE_LOST, lambda: [((), lost())])
+    if (refused := sources.refused) is not None:
+        metrics.observed(semconv.CONNECTIONS_REFUSED, lambda: [((), refused())])
     if (estimates := sources.estimates) is not None:
         metrics.observed(semconv.ESTIMATED_TOKENS, lambda: _estimated(estimates()))
     if (budgets := sources.budgets) is not None:

@@ -21,6 +21,7 @@ from .. import config as configuration
 from ..app import App, Setting, run
 from ..callers import check_keys, check_reach, valid_keys
 from ..config import DEFAULT_FILE, Config, Kinds
+from ..listener import ask_for_files
 from ..server import Address
 from ..settings import Server
 from ..telling import Telling, telling_of
@@ -89,6 +90,7 @@ def _served(wanted: Wanted, environ: Mapping[str, str], log: Aside) -> int:
     def ready(address: Address) -> None:
         log.write("".join(f"{line}\n" for line in first_lines(config, address, everyone=wanted.everyone, told=told)))
 
+    ask_for_files()
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         try:
             code = runner.run(_serve(config, host, wanted.port, setting, ready))

@@ -37,6 +37,7 @@ def test_what_is_not_known_is_not_told() -> None:
         ("loaded", 1.7e9, semconv.CONFIG_LOADED, [({}, 1.7e9)]),
         ("state_unavailable", True, semconv.STATE_UNAVAILABLE, [({}, 1)]),
         ("state_lost", 3, semconv.STATE_LOST, [({}, 3)]),
+        ("refused", 2, semconv.CONNECTIONS_REFUSED, [({}, 2)]),
         (
             "estimates",
             {("input", "beyond"): 7},

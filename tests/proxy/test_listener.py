@@ -1,0 +1,159 @@
+"""proxy/listener.py: connections are accepted; those beyond what there are files for are shut, and nothing keeps others away for long."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import pytest
+
+from spangate.proxy.listener import ENOUGH, Listener, ask_for_files, bound, files_for_clients
+
+from gateway import until
+
+
+class Greeting(asyncio.Protocol):
+    """Says hello."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.write(b"hello")
+
+
+@contextmanager
+def files(limit: int) -> Iterator[None]:
+    """This process may open so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def listening(*sockets: socket.socket) -> Iterator[Listener]:
+    listener = Listener(sockets, Greeting)
+    listener.start()
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def next_file() -> int:
+    """The number that whatever is opened next has."""
+    number = os.dup(0)
+    os.close(number)
+    return number
+
+
+def clients(count: int) -> list[socket.socket]:
+    made = [socket.socket() for _ in range(count)]
+    for each in made:
+        each.setblocking(False)
+    return made
+
+
+async def said(client: socket.socket, port: int) -> bytes:
+    """What a client hears; nothing, if it is shut out."""
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.sock_connect(client, ("127.0.0.1", port))
+        async with asyncio.timeout(10):
+            return await loop.sock_recv(client, 100)
+    except ConnectionError:
+        return b""
+    finally:
+        client.close()
+
+
+def kept(limit: int) -> int:
+    """A quarter, 32 at the least, but a half of so few that this would be more."""
+    return min(max(limit // 4, 32), limit // 2)
+
+
+async def test_who_connects_is_answered() -> None:
+    [sock] = await bound("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    with listening(sock) as listener:
+        assert await asyncio.gather(*(said(each, port) for each in clients(100))) == [b"hello"] * 100
+        assert listener.refused == 0
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_who_left_before_being_accepted_harms_nobody() -> None:
+    [sock] = await bound("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    with listening(sock):
+        for each in clients(3):  # the loop has had no turn yet
+            each.setblocking(True)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            each.connect(("127.0.0.1", port))
+            each.close()
+        assert await said(*clients(1), port) == b"hello"
+
+
+async def test_a_name_has_all_of_its_addresses() -> None:
+    sockets = await bound("localhost", 0)
+    with listening(*sockets):
+        for sock in sockets:
+            reader, writer = await asyncio.open_connection(*sock.getsockname()[:2])
+            assert await reader.read(5) == b"hello"
+            writer.close()
+
+
+async def test_an_address_is_one_listeners() -> None:
+    [sock] = await bound("127.0.0.1", 0)
+    with listening(sock), pytest.raises(OSError, match="in use"):
+        await bound("127.0.0.1", sock.getsockname()[1])
+    with pytest.raises(OSError, match=r"assign|available"):
+        await bound("192.0.2.1", 0)  # of documentation: nobody's
+
+
+@pytest.mark.fault("RES-13")
+async def test_some_files_are_kept_for_others_than_clients() -> None:
+    [sock] = await bound("127.0.0.1", 0)
+    port, ours = sock.getsockname()[1], clients(20)
+    with listening(sock) as listener:
+        limit = next(number for number in range(10_000) if number - kept(number) == next_file() + 5)
+        with files(limit):
+            room = files_for_clients() - next_file()
+            heard = await asyncio.gather(*(said(each, port) for each in ours))
+            assert room == 5
+            assert room <= heard.count(b"hello") < 20, "a place that one has left is another's"
+            assert heard.count(b"") == listener.refused == 20 - heard.count(b"hello")
+        assert await said(*clients(1), port) == b"hello"
+
+
+@pytest.mark.fault("RES-13")
+async def test_who_comes_when_there_is_no_file_left_is_answered_when_there_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    [sock] = await bound("127.0.0.1", 0)
+    port, ours = sock.getsockname()[1], clients(3)
+    with listening(sock):
+        with files(next_file()):
+            answers = [asyncio.ensure_future(said(each, port)) for each in ours]
+            await until(lambda: bool(caplog.messages))
+        assert await asyncio.gather(*answers) == [b"hello"] * 3
+    assert len(caplog.messages) == 1, "said once, however often it is tried"
+    assert "no connection can be accepted" in caplog.messages[0]
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1024, 768), (256, 192), (100, 68), (40, 20)])
+def test_a_share_of_the_files_is_for_clients(limit: int, most: int) -> None:
+    with files(limit):
+        assert files_for_clients() == most
+
+
+def test_as_many_files_are_asked_for_as_may_be_had() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with files(256):
+        ask_for_files()
+        ask_for_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH), hard)
