@@ -1,6 +1,7 @@
 """Which key is which caller. Decided by the key alone: nothing else in a request says who pays.
 
-A key is looked up by its SHA-256, then compared in constant time. Missing, unknown, revoked and expired keys get one message.
+A key is looked up by its SHA-256, then compared in constant time. Missing, unknown, revoked and expired keys get one message; which of
+these it was is a note on the call, for those who run the gateway.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from ..call.call import Caller
 from ..call.errors import CallerFault, Refused
+from ..call.notes import Notes
 from .config import DEFAULT_FILE, Config, HeldKey
 
 MAX_KEY = 4096
@@ -46,8 +48,8 @@ class Callers:
         self._everywhere = everywhere
         self._now = now
 
-    def who(self, headers: Headers, *, has_body: bool) -> Caller:
-        """The caller of a request.
+    def who(self, headers: Headers, *, has_body: bool, notes: Notes | None = None) -> Caller:
+        """The caller of a request. `notes` are told why it has none.
 
         Raises:
             Refused: invalid_api_key.
@@ -60,6 +62,8 @@ class Callers:
         key = presented_key(headers)
         holder = self._held(key) if key else None
         if holder is None or self._expired(holder):
+            if notes is not None:
+                notes.add("key.refused", **_why(key, holder))
             raise Refused("This needs a valid API key: send it as 'Authorization: Bearer sg-…'.", code="invalid_api_key")
         return holder.caller
 
@@ -74,6 +78,13 @@ class Callers:
 
     def _expired(self, holder: Holder) -> bool:
         return holder.expires is not None and datetime.fromtimestamp(self._now() / 1e9, UTC) >= holder.expires
+
+
+def _why(key: str, holder: Holder | None) -> dict[str, str]:
+    """What was wrong with a key. One that was revoked is as unknown as one that never was."""
+    if holder is None:
+        return {"reason": "unknown" if key else "missing"}
+    return {"reason": "expired", "team": holder.caller.team, "name": holder.caller.key}
 
 
 def presented_key(headers: Headers) -> str:

@@ -168,7 +168,7 @@ class Endpoints:
         try:
             if self.draining:
                 raise draining()
-            caller = gateway.callers.who(exchange.headers, has_body=exchange.has_body)
+            caller = gateway.callers.who(exchange.headers, has_body=exchange.has_body, notes=seen.notes)
             seen.organisation, seen.team, seen.key = caller.organisation, caller.team, caller.key
             if gateway.switches.now.callers:
                 gateway.switches.now.check_caller(caller, seen.notes)

@@ -35,10 +35,13 @@ _TEXTS = {
     ),
     "invalid_api_key": (
         (
-            "The key is missing, unknown, revoked or expired; which of them is not told. A gateway without teams answers this to "
+            "The key is missing, unknown, revoked or expired; callers aren't told which of them. A gateway without teams answers this to "
             "requests that don't come from a local program."
         ),
-        "Send `Authorization: Bearer sg-…` with a key from `spangate keys new`; `spangate keys list` shows what is valid.",
+        (
+            "Send `Authorization: Bearer sg-…` with a key from `spangate keys new`; `spangate keys list` shows what is valid. The call's "
+            "trace says what was wrong, in its event `key.refused`: `spangate.key.reason`, and of a key that has expired whose it is."
+        ),
     ),
     "tool_not_allowed": ("The request offers a tool that this key may not use.", "Leave the tool out, or ask for it to be allowed."),
     "operation_not_allowed": ("This key may not use this operation.", "Use another key, or ask for the operation to be allowed."),

@@ -10,6 +10,7 @@ from multidict import CIMultiDict
 
 from spangate.call.call import Caller
 from spangate.call.errors import CallerFault, Refused
+from spangate.call.notes import Notes
 from spangate.proxy import config
 from spangate.proxy.callers import MAX_KEY, Callers, Holder, check_keys, loopback_name, presented_key, valid_keys
 
@@ -41,6 +42,23 @@ def test_a_key_is_its_holder_and_no_other() -> None:
         with pytest.raises(Refused) as refused:
             known.who(bearer(key), has_body=True)
         assert refused.value.code == "invalid_api_key"
+
+
+@pytest.mark.parametrize(
+    ("shown", "why"),
+    [
+        (headers(), {"reason": "missing"}),
+        (bearer("sg-none"), {"reason": "unknown"}),
+        (bearer("sg-old"), {"reason": "expired", "team": BOB.team, "name": BOB.key}),
+    ],
+)
+def test_why_a_key_is_refused_is_told_to_notes_alone(shown: CIMultiDict[str], why: dict[str, str]) -> None:
+    known, notes = callers(holder(ANN, "sg-a"), holder(BOB, "sg-old", NOON)), Notes()
+    with pytest.raises(Refused) as refused:
+        known.who(shown, has_body=True, notes=notes)
+    assert [(note.name, note.figures) for note in notes] == [("key.refused", why)]
+    assert refused.value.message == "This needs a valid API key: send it as 'Authorization: Bearer sg-…'."
+    assert (refused.value.detail, refused.value.facts) == ("", {})
 
 
 def test_a_key_of_bytes_that_are_no_text_is_a_key() -> None:
