@@ -21,6 +21,7 @@ log = logging.getLogger("spangate.proxy")
 BACKLOG = 1024  # connections that wait to be accepted
 AT_ONCE = 32  # that are accepted before anything else has its turn
 PAUSE = 0.1  # seconds until it is tried again
+OWN = 96  # files of the gateway itself: spool, database, what is read now and then, ways to shared counters and collectors
 KEPT, LEAST_KEPT = 4, 32  # one file in so many is kept for other things than clients, and so many at least, if there are twice as many
 ENOUGH = 1 << 20  # files that a process asks for, where it may have any number
 EVERY = 60.0  # seconds from one word about it to the next
@@ -28,13 +29,16 @@ _LEFT = frozenset({errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO})
 
 
 class Listener:
-    """Accepts connections on `sockets`, which are bound and become its own; each has the protocol that `made` gives. `refused`: how many
-    were shut for want of files."""
+    """Accepts connections on `sockets`, which are bound and become its own; each has the protocol that `made` gives. `present`: how many
+    there are, without those that only begin. `refused`: how many were shut for want of files."""
 
-    def __init__(self, sockets: Sequence[socket.socket], made: Callable[[], asyncio.BaseProtocol]) -> None:
+    def __init__(
+        self, sockets: Sequence[socket.socket], made: Callable[[], asyncio.BaseProtocol], present: Callable[[], int] = lambda: 0
+    ) -> None:
         self.sockets = sockets
         self.refused = 0
         self._made = made
+        self._present = present
         self._again: asyncio.TimerHandle | None = None
         self._beginning: dict[asyncio.Task[Any], socket.socket] = {}
         self._says_at = float("-inf")
@@ -68,7 +72,7 @@ class Listener:
                 asyncio.get_running_loop().remove_reader(sock)
 
     def _accept(self, sock: socket.socket) -> None:
-        loop, most = asyncio.get_running_loop(), files_for_clients()
+        loop, most, clients = asyncio.get_running_loop(), files_for_clients(), most_clients()
         for _ in range(AT_ONCE):
             try:
                 client, _ = sock.accept()
@@ -79,7 +83,8 @@ class Listener:
                 self._rest()
                 self._again = loop.call_later(PAUSE, self._go_on)
                 return
-            if client.fileno() >= most:  # the lowest number that is free: all below are in use
+            # Its number is the lowest that is free: all below are in use.
+            if client.fileno() >= most or self._present() + len(self._beginning) >= clients:
                 client.close()
                 self.refused += 1
                 self._say("connections are shut, as there are no files left for them: raise the limit (`ulimit -n`, LimitNOFILE)")
@@ -148,10 +153,19 @@ def _bound(family: int, kind: int, protocol: int, address: Any) -> socket.socket
 
 def files_for_clients() -> int:
     """So many files the process may have open when it accepts one connection more."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return ENOUGH
+    limit = _limit()
     return limit - min(max(limit // KEPT, LEAST_KEPT), limit // 2)
+
+
+def most_clients() -> int:
+    """So many connections of clients there may be: a call on each wants one to its provider too, and they may all come at once."""
+    limit = _limit()
+    return max((limit - OWN) // 2, limit // 8)
+
+
+def _limit() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return ENOUGH if limit == resource.RLIM_INFINITY else limit
 
 
 def ask_for_files() -> None:

@@ -272,7 +272,7 @@ class Server:
 
     @property
     def connections(self) -> int:
-        return len(self._http.connections) if self._http else 0
+        return len(self._http._connections) if self._http else 0  # the other makes a list of them
 
     @property
     def refused(self) -> int:
@@ -295,7 +295,7 @@ class Server:
         Raises:
             OSError: it can't be had.
         """
-        self._listener = Listener(await bound(host, port), self._begun())
+        self._listener = Listener(await bound(host, port), self._begun(), lambda: self.connections)
         return _address(self._listener.sockets, host)
 
     async def listen(self) -> None:
@@ -310,7 +310,7 @@ class Server:
 
     async def start_on(self, sock: socket.socket) -> None:
         """Listen on a Unix socket that is bound."""
-        self._listener = Listener([sock], self._begun())
+        self._listener = Listener([sock], self._begun(), lambda: self.connections)
         await self.listen()
 
     def _begun(self) -> _Http:

@@ -303,6 +303,28 @@ async def test_out_of_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("RES-13")
+async def test_who_is_let_in_gets_an_answer_when_files_are_few(tmp_path: Path) -> None:
+    """Each of them takes a connection to the provider too, and all at the same time."""
+    answered = asyncio.Event()
+
+    async with Misbehaving(play(answered, chat_answer("Hello"))) as up:
+        with serving(tmp_path, up.base_url) as program:
+            gateway = psutil.Process(program.process.pid)
+            gateway.rlimit(psutil.RLIMIT_NOFILE, (256, 256))
+            calls = [asyncio.create_task(program.ask()) for _ in range(250)]
+            await until(lambda: len(up.requests) + sum(each.done() for each in calls) == len(calls), 20)
+            answered.set()
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert {end.status for end in ends if isinstance(end, Answer)} == {200}
+            assert {type(end) for end in ends} <= {Answer, asyncio.IncompleteReadError, ConnectionResetError, BrokenPipeError}
+            assert 40 < sum(isinstance(end, Answer) for end in ends) < 128
+            program.process.send(signal.SIGTERM)
+            ran, _ = await program.end()
+    assert ran.code == 0
+    assert "Too many open files" not in ran.err
+
+
+@pytest.mark.fault("RES-13")
 async def test_nobody_reads_what_it_says(tmp_path: Path) -> None:
     """A full pipe (a pager, a stuck log driver, Ctrl-S) costs lines, not calls."""
     async with Misbehaving(lambda request: play(error(500, "no") if b"odd" in request.body else chat_answer("Hello"))) as up:

@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from spangate.proxy.listener import ENOUGH, Listener, ask_for_files, bound, files_for_clients
+from spangate.proxy.listener import ENOUGH, Listener, ask_for_files, bound, files_for_clients, most_clients
 
 from gateway import until
 
@@ -143,6 +143,25 @@ async def test_who_comes_when_there_is_no_file_left_is_answered_when_there_is_on
         assert await asyncio.gather(*answers) == [b"hello"] * 3
     assert len(caplog.messages) == 1, "said once, however often it is tried"
     assert "no connection can be accepted" in caplog.messages[0]
+
+
+@pytest.mark.fault("RES-13")
+async def test_no_more_clients_come_than_could_all_call_at_once() -> None:
+    [sock] = await bound("127.0.0.1", 0)
+    port, present = sock.getsockname()[1], most_clients()
+    listener = Listener([sock], Greeting, lambda: present)
+    listener.start()
+    assert await said(*clients(1), port) == b""
+    present -= 1
+    assert await said(*clients(1), port) == b"hello"
+    listener.close()
+    assert listener.refused == 1
+
+
+@pytest.mark.parametrize(("limit", "most"), [(2400, 1152), (1024, 464), (256, 80), (96, 12), (40, 5)])
+def test_each_client_may_want_a_connection_to_its_provider(limit: int, most: int) -> None:
+    with files(limit):
+        assert most_clients() == most
 
 
 @pytest.mark.parametrize(("limit", "most"), [(1024, 768), (256, 192), (100, 68), (40, 20)])
