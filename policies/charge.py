@@ -242,6 +242,7 @@ class Charge(msgspec.Struct, eq=False):
             refusing = answer.refused[0]
             return next(entry for entry, _ in more if entry.place.counter == refusing.counter), refusing
         for (entry, amount), standing in zip(more, answer.standings, strict=True):
+            entry.place.standing, entry.place.back = standing, 0
             if not (entry.bound.shadow and standing.over):
                 entry.held += amount
         if self.books.opened is not None and self.sent:
@@ -282,9 +283,9 @@ class Charge(msgspec.Struct, eq=False):
         if self.local is not None:
             self.local.settle(self._actual(self.aside))
         for entry in self.entries:
-            entry.place.back += entry.held - entry.used
             if entry.bound.kind == "budget":
                 self.tell(entry)
+            entry.place.back += entry.held - entry.used
 
     def _actual(self, entries: Sequence[Entry]) -> dict[str, int]:
         """What to settle by a counter's name. Requests were used if any was sent, and of a limit in any case."""

@@ -14,6 +14,7 @@ import logging
 import resource
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 log = logging.getLogger("spangate.proxy")
@@ -30,10 +31,11 @@ _LEFT = frozenset({errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO})
 
 class Listener:
     """Accepts connections on `sockets`, which are bound and become its own; each has the protocol that `made` gives. `present`: how many
-    there are, without those that only begin. `refused`: how many were shut for want of files."""
+    clients there are, without those that only begin; None: they are no clients but whoever runs the gateway, to whom no share is dealt out.
+    `refused`: how many were shut for want of files."""
 
     def __init__(
-        self, sockets: Sequence[socket.socket], made: Callable[[], asyncio.BaseProtocol], present: Callable[[], int] = lambda: 0
+        self, sockets: Sequence[socket.socket], made: Callable[[], asyncio.BaseProtocol], present: Callable[[], int] | None
     ) -> None:
         self.sockets = sockets
         self.refused = 0
@@ -54,8 +56,11 @@ class Listener:
         self._go_on()
 
     def close(self) -> None:
-        """Accept nobody from now on. Connections stay."""
+        """Accept nobody from now on. Connections stay, but for those that only begin, of which nobody knows yet."""
         self._rest()
+        for client in self._beginning.values():
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
         for sock in self.sockets:
             sock.close()
 
@@ -72,7 +77,7 @@ class Listener:
                 asyncio.get_running_loop().remove_reader(sock)
 
     def _accept(self, sock: socket.socket) -> None:
-        loop, most, clients = asyncio.get_running_loop(), files_for_clients(), most_clients()
+        loop = asyncio.get_running_loop()
         for _ in range(AT_ONCE):
             try:
                 client, _ = sock.accept()
@@ -83,8 +88,7 @@ class Listener:
                 self._rest()
                 self._again = loop.call_later(PAUSE, self._go_on)
                 return
-            # Its number is the lowest that is free: all below are in use.
-            if client.fileno() >= most or self._present() + len(self._beginning) >= clients:
+            if self._too_many(client):
                 client.close()
                 self.refused += 1
                 self._say("connections are shut, as there are no files left for them: raise the limit (`ulimit -n`, LimitNOFILE)")
@@ -93,6 +97,12 @@ class Listener:
             beginning = loop.create_task(loop.connect_accepted_socket(self._made, client))
             self._beginning[beginning] = client
             beginning.add_done_callback(self._begun)
+
+    def _too_many(self, client: socket.socket) -> bool:
+        """Its number is the lowest that is free: all below are in use."""
+        if self._present is None:
+            return False
+        return client.fileno() >= files_for_clients() or self._present() + len(self._beginning) >= most_clients()
 
     def _begun(self, beginning: asyncio.Task[Any]) -> None:
         client = self._beginning.pop(beginning)

@@ -310,7 +310,7 @@ class Server:
 
     async def start_on(self, sock: socket.socket) -> None:
         """Listen on a Unix socket that is bound."""
-        self._listener = Listener([sock], self._begun(), lambda: self.connections)
+        self._listener = Listener([sock], self._begun(), None)
         await self.listen()
 
     def _begun(self) -> _Http:

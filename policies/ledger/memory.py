@@ -220,7 +220,7 @@ class MemoryHold:
         ledger.ended(self, self._parts.values(), tuple(spent))
 
     def _lowered(self, claims: Sequence[Claim], spare: int, refusal: Answer) -> Answer:
-        """With as few steps left out as make them fit, if these can be spared."""
+        """With as few steps left out as make them fit, if these can be spared. Who refuses then is another, and is the one to name."""
         left_out = 0
         for claim, each in zip(claims, refusal.standings, strict=True):
             excess = each.used + each.reserved + claim.amount - claim.limit - claim.grace
@@ -229,7 +229,7 @@ class MemoryHold:
         if not 0 < left_out <= spare:
             return refusal
         answer = self._take([msgspec.structs.replace(claim, amount=claim.without(left_out)) for claim in claims])
-        return msgspec.structs.replace(answer, left_out=left_out) if answer.admitted else refusal
+        return answer if answer.refused else msgspec.structs.replace(answer, left_out=left_out)
 
     def _take(self, claims: Sequence[Claim]) -> Answer:
         """Each claim in turn, on top of those before it; given back where one refuses."""

@@ -17,6 +17,7 @@ from spangate.policies.entries import Sheet
 from spangate.policies.ledger.ledger import NANO
 
 from admitting import Gate, call, notes
+from ledgers import Backend, fresh
 
 
 def budget(limit: Any = 1000, **more: Any) -> Budget:
@@ -129,13 +130,31 @@ async def test_the_line_of_the_spool_says_what_is_held() -> None:
     assert resets_at.endswith("-01T00:00:00Z")
 
 
-async def test_more_than_was_held_is_told_as_overshoot() -> None:
-    gate = Gate(budget(100))
-    charge, asked = await held(gate, Need(10, 90))
-    charge.after(asked, Usage(10, 140), cut=False)
+@pytest.mark.parametrize(
+    ("output", "used", "overshoot"),
+    [(90, 140, 50), (40, 70, None), (40, 110, 20)],
+)
+async def test_more_than_was_held_is_told_as_overshoot_where_there_was_no_room(
+    backend: Backend, output: int, used: int, overshoot: int | None
+) -> None:
+    async with backend.ledger() as ledger:
+        gate = Gate(budget(100, name=fresh()), ledger=ledger)
+        charge, asked = await held(gate, Need(10, output))
+        charge.after(asked, Usage(10, used), cut=False)
+        charge.settle()
+        assert await ledger.drain(5) == 0
+        assert notes(asked, "budget.settled")[0].get("overshoot") == overshoot
+
+
+async def test_what_is_left_is_known_after_a_hold_became_more() -> None:
+    gate = Gate(budget(weights={"input": 0}))
+    charge, asked = await held(gate, Need(0, 100))
+    assert await charge.more_output(800)
+    [(_, place)] = charge.sheet.places
+    assert place.room == 100 * NANO
+    charge.after(asked, Usage(0, 850), cut=False)
     charge.settle()
-    assert notes(asked, "budget.settled")[0]["overshoot"] == 50
-    assert await gate.figures("b") == (150, 0)
+    assert place.room == 150 * NANO
 
 
 async def test_slices_are_as_large_as_there_is_room_for() -> None:

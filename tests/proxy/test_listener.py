@@ -6,7 +6,7 @@ import asyncio
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -37,8 +37,8 @@ def files(limit: int) -> Iterator[None]:
 
 
 @contextmanager
-def listening(*sockets: socket.socket) -> Iterator[Listener]:
-    listener = Listener(sockets, Greeting)
+def listening(*sockets: socket.socket, present: Callable[[], int] | None = lambda: 0) -> Iterator[Listener]:
+    listener = Listener(sockets, Greeting, present)
     listener.start()
     try:
         yield listener
@@ -151,13 +151,36 @@ async def test_who_comes_when_there_is_no_file_left_is_answered_when_there_is_on
 async def test_no_more_clients_come_than_could_all_call_at_once() -> None:
     [sock] = await bound("127.0.0.1", 0)
     port, present = sock.getsockname()[1], most_clients()
-    listener = Listener([sock], Greeting, lambda: present)
+    with listening(sock, present=lambda: present) as listener:
+        assert await said(*clients(1), port) == b""
+        present -= 1
+        assert await said(*clients(1), port) == b"hello"
+        assert listener.refused == 1
+
+
+async def test_whoever_runs_the_gateway_is_let_in_as_long_as_there_are_files() -> None:
+    [sock] = await bound("127.0.0.1", 0)
+    port, ours = sock.getsockname()[1], clients(20)
+    with listening(sock, present=None) as listener, files(next_file() + 25):
+        assert await asyncio.gather(*(said(each, port, leaves=False) for each in ours)) == [b"hello"] * 20
+        assert listener.refused == 0
+        for each in ours:
+            each.close()
+
+
+async def test_who_only_begins_when_it_closes_is_let_go() -> None:
+    [sock] = await bound("127.0.0.1", 0)
+    [ours] = clients(1)
+    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+    listener = Listener([sock], lambda: begun.set() or Greeting(), lambda: 0)
     listener.start()
-    assert await said(*clients(1), port) == b""
-    present -= 1
-    assert await said(*clients(1), port) == b"hello"
+    await loop.sock_connect(ours, sock.getsockname())
+    await begun.wait()  # its protocol is made, and has no connection yet
     listener.close()
-    assert listener.refused == 1
+    async with asyncio.timeout(10):
+        while await loop.sock_recv(ours, 100):
+            pass
+    ours.close()
 
 
 @pytest.mark.parametrize(("limit", "most"), [(2400, 1152), (1024, 464), (256, 80), (96, 12), (40, 5)])

@@ -69,6 +69,18 @@ async def test_a_limit_that_is_full_is_not_made_to_fit(backend: Backend) -> None
         assert answer.left_out == 50
 
 
+async def test_who_refuses_is_who_would_though_others_are_lowered(backend: Backend) -> None:
+    """A budget that could be met with a shorter answer isn't what keeps a call out."""
+    name, full = fresh(), fresh()
+    async with backend.ledger() as ledger:
+        await reserved(ledger, Claim(counter(name), 10 * NANO, 1000 * NANO), Claim(counter(full), NANO, NANO))
+        hold = ledger.hold(fresh())
+        answer = await hold.reserve([lowered(name, 995 * NANO, 1000 * NANO, NANO), Claim(counter(full), NANO, NANO)], 900)
+        assert refusers(answer) == [full]
+        assert answer.left_out == 0
+        assert [each.reserved for each in answer.standings] == [10 * NANO, NANO]
+
+
 async def test_a_limit_of_nothing_admits_nothing(backend: Backend) -> None:
     async with backend.ledger() as ledger:
         assert not (await ledger.hold(fresh()).reserve([lowered(fresh(), 10, 0, 1)], 10)).admitted
